@@ -1,0 +1,1 @@
+"""The database: schema, statements, operations, engines, migrations, the embedded server."""

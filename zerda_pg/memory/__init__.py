@@ -1,0 +1,1 @@
+"""The seed systems' layers on top of the store."""

@@ -1,0 +1,1 @@
+"""Pure ranking: values in, values out, no database and no model."""
