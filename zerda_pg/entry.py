@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, Self
 
 from zerda_pg.clock import aware, to_epoch
@@ -34,7 +34,7 @@ _TYPE_WORDS = {
 }
 
 
-class MemoryType(Enum):
+class MemoryType(StrEnum):
     """What sort of memory an entry is."""
 
     SHORT_TERM = "short_term"
@@ -45,14 +45,12 @@ class MemoryType(Enum):
     PROCEDURAL = "procedural"
 
     @classmethod
-    def from_string(cls, word: str | MemoryType) -> MemoryType:
+    def from_string(cls, word: str) -> MemoryType:
         """The type for a name or a usual short form (`st`, `short`, `lt`, `wm`, `ep`, …).
 
         Raises:
             ValueError: If the word is unknown.
         """
-        if isinstance(word, MemoryType):
-            return word
         if isinstance(word, str):
             name = word.strip().lower().replace("-", "_")
             try:
@@ -61,9 +59,6 @@ class MemoryType(Enum):
                 pass
         known = ", ".join(member.value for member in cls)
         raise ValueError(f"memory_type must be one of {known}; got {str(word)[:40]!r}")
-
-    def __str__(self) -> str:
-        return self.value
 
 
 class MemoryPriority(Enum):
@@ -89,15 +84,12 @@ class MemoryPriority(Enum):
         return cls.MINIMAL
 
 
-class Status(Enum):
+class Status(StrEnum):
     """Whether a memory is in use, replaced by a later one, or put aside."""
 
     ACTIVE = "active"
     SUPERSEDED = "superseded"
     DISCARDED = "discarded"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Persistent memory for AI agents on Postgres and pgvector."""

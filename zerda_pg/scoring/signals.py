@@ -1,0 +1,73 @@
+"""What ranking works on: one row a candidate, one array a signal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Floats", "Ranker", "Ranking", "Signals"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Signals:
+    """The candidates of one query with their raw signals; every array is (n,).
+
+    NaN says that a channel knows nothing of a candidate; rankers never punish for it.
+    """
+
+    ids: list[str]
+    bodies: list[str]
+    """The searched text; rankers that match words read it."""
+    kinds: list[str | None]
+    similarity: Floats
+    """Cosine to the query, in [-1, 1]; NaN: no vector."""
+    lexical: Floats
+    """Sum of the IDF of the query's lexemes that the entry has; 0: none."""
+    lexical_total: float
+    """Sum of the IDF of all the query's lexemes: what a full match scores."""
+    age_seconds: Floats
+    """By the chosen clock, from creation; negative for the future."""
+    updated_age_seconds: Floats
+    """From the last change."""
+    accessed_age_seconds: Floats
+    """From the last access."""
+    importance: Floats
+    """Effective importance, in [0, 1]."""
+    access_count: NDArray[np.int64]
+    degree: NDArray[np.int64]
+    """Unique undirected neighbours over has_child, related and invalidated_by."""
+    touched: NDArray[np.bool_]
+    """Whether the current session touched it."""
+    vectors: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    """Unit vectors by id, fetched only where the ranker diversifies."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ranking:
+    """An order over the candidates, with what each channel gave."""
+
+    order: list[int]
+    """Row numbers, best first; rows that a ranker drops are absent."""
+    scores: Floats
+    """(n,) by row, in [0, 1]."""
+    contributions: dict[str, Floats]
+    """(n,) by row for each channel; they add up to the score before clamping."""
+
+
+class Ranker(Protocol):
+    """Turns candidates into an order."""
+
+    needs_vectors: bool
+    """Whether `Signals.vectors` must be filled (diversity)."""
+
+    def rank(self, signals: Signals, task: str) -> Ranking:
+        """Order the candidates for `task`; pure, and independent of the rows' order."""
+        ...
