@@ -1,0 +1,96 @@
+"""What an embedded server lacks after its first start: a database, extensions, a checked CPU."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import re
+
+import psycopg
+
+from zerda_pg.db.embedded_binaries import Binaries, Known
+from zerda_pg.db.embedded_files import DATABASE, Cluster
+from zerda_pg.errors import ConfigError, DatabaseUnavailableError
+
+__all__ = ["prepare_database"]
+
+logger = logging.getLogger("zerda_pg.embedded")
+
+# Key of the advisory lock: CREATE EXTENSION IF NOT EXISTS fails when two sessions run it at once.
+_EXTENSION_LOCK = 0x7A65726461
+_OLDEST_PGVECTOR = (0, 8)
+_EXTENSIONS = ("vector", "btree_gin")
+
+
+def prepare_database(cluster: Cluster, binaries: Binaries, known: Known) -> None:
+    """Create the database and its extensions where they are missing, and check the processor.
+
+    Raises:
+        ConfigError: the binaries have no pgvector, or one that is too old.
+        DatabaseUnavailableError: pgvector was compiled for another processor.
+    """
+    with _connect(cluster) as connection:
+        try:
+            missing = _missing_extensions(connection)
+            if missing:
+                _create_extensions(connection, missing, binaries)
+            if not known.is_checked(binaries):
+                connection.execute("SELECT '[1,2]'::vector <-> '[2,1]'::vector")
+                known.remember_check(binaries)
+        except psycopg.OperationalError as error:
+            if not connection.broken:
+                raise
+            raise DatabaseUnavailableError(
+                f"pgvector of {binaries.bindir} crashes on this processor ({platform.machine()}): "
+                "it was compiled for a newer one (x86_64 needs AVX2, aarch64 needs SVE). Set "
+                "ZERDA_PG_BINDIR to the bin directory of a local PostgreSQL with pgvector, or "
+                "ZERDA_PG_URL to the address of a server"
+            ) from error
+
+
+def _connect(cluster: Cluster) -> psycopg.Connection[tuple[object, ...]]:
+    try:
+        return psycopg.connect(**cluster.connection(), autocommit=True)
+    except psycopg.OperationalError:
+        # The cluster is new, or its creation was interrupted here. If this was not the reason,
+        # then the same error comes again.
+        with psycopg.connect(**cluster.connection("postgres"), autocommit=True) as connection:
+            row = connection.execute(
+                "SELECT FROM pg_database WHERE datname = %s", [DATABASE]
+            ).fetchone()
+            if row is None:
+                connection.execute(f"CREATE DATABASE {DATABASE}")
+        return psycopg.connect(**cluster.connection(), autocommit=True)
+
+
+def _missing_extensions(connection: psycopg.Connection[tuple[object, ...]]) -> list[str]:
+    rows = connection.execute("SELECT extname, extversion FROM pg_extension").fetchall()
+    present = {str(name): str(version) for name, version in rows}
+    if "vector" in present:
+        _check_pgvector(present["vector"])
+    return [name for name in _EXTENSIONS if name not in present]
+
+
+def _check_pgvector(version: str) -> None:
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < _OLDEST_PGVECTOR:
+        raise ConfigError(
+            f"the database has pgvector {version}, but 0.8 or newer is needed: install it for the "
+            "server of ZERDA_PG_BINDIR and run ALTER EXTENSION vector UPDATE"
+        )
+
+
+def _create_extensions(
+    connection: psycopg.Connection[tuple[object, ...]], names: list[str], binaries: Binaries
+) -> None:
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [_EXTENSION_LOCK])
+        for name in names:
+            try:
+                connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public")
+            except (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile) as error:
+                raise ConfigError(
+                    f"the PostgreSQL of {binaries.bindir} has no extension {name}: install "
+                    f"{'pgvector 0.8 or newer' if name == 'vector' else 'its contrib modules'} "
+                    "for it, or unset ZERDA_PG_BINDIR"
+                ) from error
+    _missing_extensions(connection)

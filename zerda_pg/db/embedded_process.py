@@ -1,0 +1,491 @@
+"""The processes of an embedded cluster: which account they run as, creating, starting, stopping.
+
+Nothing here decides whether to start or stop; that is `embedded.py`, and it holds the gate lock
+around every call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import pwd
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from psycopg import pq
+
+from zerda_pg.db.embedded_binaries import SERVER_ENVIRONMENT, Binaries, copy_for_everyone, major
+from zerda_pg.db.embedded_files import ROLE, Cluster, private_descriptor
+from zerda_pg.errors import ConfigError, DatabaseUnavailableError
+
+__all__ = [
+    "Account",
+    "answers",
+    "choose_account",
+    "create_cluster",
+    "is_alive",
+    "server_processes",
+    "start_server",
+    "stop_server",
+    "wait_until_gone",
+]
+
+logger = logging.getLogger("zerda_pg.embedded")
+
+# Seconds for a server to open its socket; recovering after a crash comes later and takes as long
+# as it takes. A loaded CI machine needed 3.
+_START_TIMEOUT = 60.0
+# Seconds for creating a cluster: 0.6 here, 6 where the disk is slow.
+_INITDB_TIMEOUT = 300.0
+# Seconds for recovery after a crash: bounded by max_wal_size, a minute on a slow disk.
+_RECOVERY_TIMEOUT = 600.0
+# Seconds for the checkpoint of a fast shutdown, then for an immediate one (which loses nothing,
+# the next start recovers).
+_FAST_STOP_TIMEOUT = 30.0
+_IMMEDIATE_STOP_TIMEOUT = 5.0
+# Seconds between two looks; connecting to a server that is not ready costs 1 ms.
+_POLL_INTERVAL = 0.005
+
+# `/proc/self/cwd` names the data directory for a server that was put into it: an account that may
+# not look into the folders above (root's home) needs to look into none of them.
+_WORKING_DIRECTORY = "/proc/self/cwd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """As whom PostgreSQL runs; as root it refuses to."""
+
+    #: The binaries that this account can run.
+    binaries: Binaries
+    #: What stands before a command.
+    prefix: tuple[str, ...] = ()
+    #: User and group to switch to, None to stay.
+    uid: int | None = None
+    gid: int | None = None
+
+    @property
+    def owner(self) -> int:
+        """The user that owns the data directory, as seen from here."""
+        return os.geteuid() if self.uid is None else self.uid
+
+    def data_argument(self, directory: Path) -> str:
+        """The data directory as a command of this account has to name it."""
+        return str(directory) if self.uid is None else _WORKING_DIRECTORY
+
+    def options(self, directory: Path) -> dict[str, Any]:
+        """Arguments of `subprocess` for a command of this account in `directory`."""
+        options: dict[str, Any] = {
+            "cwd": directory,
+            "env": SERVER_ENVIRONMENT,
+            "stdin": subprocess.DEVNULL,
+            "umask": 0o077,
+            # Ctrl-C in a terminal must not reach the server.
+            "start_new_session": True,
+        }
+        if self.uid is not None:
+            options |= {"user": self.uid, "group": self.gid, "extra_groups": ()}
+        return options
+
+
+def choose_account(binaries: Binaries) -> Account:
+    """As whom to run: ourselves; for root a user namespace, else the account `nobody`.
+
+    In a user namespace the files stay root's and the server is an ordinary user to itself. Where
+    such namespaces are forbidden (most containers), `nobody` owns the data directory and nothing
+    else changes: the folders above keep their owner and mode.
+
+    Raises:
+        ConfigError: there is no way to run as another user here.
+    """
+    if os.geteuid() != 0:
+        return Account(binaries=binaries)
+    if not sys.platform.startswith("linux"):
+        raise ConfigError(
+            "PostgreSQL does not run as root: run as an ordinary user, or set ZERDA_PG_URL to the "
+            "address of a server"
+        )
+    unshare = shutil.which("unshare", path=os.defpath)
+    if unshare is not None:
+        user = _ordinary_uid()
+        prefix = (unshare, "--user", f"--map-user={user}", f"--map-group={user}", "--")
+        account = Account(binaries=binaries, prefix=prefix)
+        if _runs(account):
+            return account
+    nobody = _nobody()
+    account = Account(binaries=binaries, uid=nobody.pw_uid, gid=nobody.pw_gid)
+    if _runs(account):
+        return account
+    account = Account(binaries=copy_for_everyone(binaries), uid=nobody.pw_uid, gid=nobody.pw_gid)
+    if _runs(account):
+        return account
+    raise ConfigError(
+        "PostgreSQL does not run as root, and it could be run neither in a user namespace nor as "
+        f"the account {nobody.pw_name!r}: run as an ordinary user, or set ZERDA_PG_URL"
+    )
+
+
+def _ordinary_uid() -> int:
+    """A user for the namespace: any but 0 that has a name, because initdb asks for its name."""
+    try:
+        return pwd.getpwuid(1).pw_uid
+    except KeyError:
+        return _nobody().pw_uid
+
+
+def _nobody() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam("nobody")
+    except KeyError:
+        raise ConfigError(
+            "PostgreSQL does not run as root, and there is no account 'nobody' to run it as: run "
+            "as an ordinary user, or set ZERDA_PG_URL"
+        ) from None
+
+
+def _runs(account: Account) -> bool:
+    """Whether the account can be taken and can run the binaries."""
+    command = [*account.prefix, str(account.binaries.postgres), "--version"]
+    try:
+        result = subprocess.run(
+            command,
+            **account.options(Path("/")),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return result.returncode == 0
+
+
+def create_cluster(cluster: Cluster, account: Account, version: str) -> None:
+    """Run initdb beside the data directory, then move the result there: all of it or nothing.
+
+    Raises:
+        DatabaseUnavailableError: initdb failed; nothing of it is left.
+    """
+    for leftover in cluster.home.glob(f"{cluster.data_directory.name}.initdb-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    partial = Path(
+        tempfile.mkdtemp(prefix=f"{cluster.data_directory.name}.initdb-", dir=cluster.home)
+    )
+    try:
+        if account.uid is not None:
+            os.chown(partial, account.uid, account.gid or -1)
+        _run_initdb(partial, account, major(version))
+        # An empty directory may stand there; one with something in it makes this fail.
+        partial.rename(cluster.data_directory)
+        _sync_directory(cluster.home)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _run_initdb(directory: Path, account: Account, major_version: int) -> None:
+    command = [
+        *account.prefix,
+        str(account.binaries.initdb),
+        f"--pgdata={account.data_argument(directory)}",
+        f"--username={ROLE}",
+        "--auth=trust",
+        "--encoding=UTF8",
+        "--no-instructions",
+        *_locale_options(major_version),
+    ]
+    try:
+        result = subprocess.run(
+            command,
+            **account.options(directory),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_INITDB_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DatabaseUnavailableError(
+            f"creating the database in {directory.parent} took more than {_INITDB_TIMEOUT:.0f} s"
+        ) from error
+    if result.returncode != 0:
+        raise DatabaseUnavailableError(
+            f"the database could not be created in {directory.parent}: "
+            f"{_reason(result.stdout.splitlines())}. Make room or access there, or set "
+            "ZERDA_PG_HOME to another directory"
+        )
+
+
+def _locale_options(major_version: int) -> list[str]:
+    """One collation everywhere, whatever the machine's locales: a cluster may move."""
+    if major_version < 17:
+        return ["--locale=C", "--lc-ctype=C.UTF-8"]
+    options = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    if sys.platform.startswith("linux"):
+        # As durable as flushing file by file, in 0.6 s instead of 3.7.
+        options.append("--sync-method=syncfs")
+    return options
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def adopt(cluster: Cluster, account: Account) -> None:
+    """Give the data directory to the account, when root's way to run servers has changed.
+
+    Raises:
+        ConfigError: it belongs to someone else.
+    """
+    owner = cluster.data_directory.stat().st_uid
+    if owner == account.owner:
+        return
+    if os.geteuid() != 0 or owner not in (0, _nobody().pw_uid):
+        raise ConfigError(
+            f"the data directory {cluster.data_directory} belongs to another user (id {owner}): "
+            "run as that user, or set ZERDA_PG_HOME to another directory"
+        )
+    group = -1 if account.gid is None else account.gid
+    for directory, _, files in os.walk(cluster.data_directory):
+        for path in (directory, *(os.path.join(directory, file) for file in files)):  # noqa: PTH118
+            os.chown(path, account.owner, group, follow_symlinks=False)
+
+
+def start_server(cluster: Cluster, account: Account, settings: Mapping[str, str]) -> None:
+    """Start the server and wait until it answers.
+
+    The server holds the cluster's server lock, inherited by all of its processes: the kernel frees
+    it when the last of them has gone, however that happened.
+
+    Raises:
+        DatabaseUnavailableError: it did not start; the message has its last words.
+    """
+    adopt(cluster, account)
+    _remove_stale_files(cluster)
+    socket_directory = cluster.socket_directory
+    if socket_directory == cluster.data_directory:
+        socket_argument = account.data_argument(cluster.data_directory)
+    else:
+        cluster.make_socket_directory(account.owner, account.gid)
+        socket_argument = str(socket_directory)
+    options = {
+        **settings,
+        "listen_addresses": "",
+        "port": str(cluster.port),
+        # A quoted name may hold commas and spaces.
+        "unix_socket_directories": '"' + socket_argument.replace('"', '""') + '"',
+        "unix_socket_permissions": "0700",
+    }
+    command = [
+        *account.prefix,
+        str(account.binaries.postgres),
+        "-D",
+        account.data_argument(cluster.data_directory),
+    ]
+    for name, value in options.items():
+        command += ["-c", f"{name}={value}"]
+    with cluster.open_log() as log:
+        start = log.tell()
+        with _launch(cluster, account, command, log) as pipe:
+            _wait_until_ready(cluster, pipe, start)
+
+
+@contextlib.contextmanager
+def _launch(
+    cluster: Cluster, account: Account, command: list[str], log: IO[bytes]
+) -> Iterator[int]:
+    """Start a server that is no child of this process; gives a pipe that ends when it dies.
+
+    A shell in between starts it in the background and exits: the server's parent is then the init
+    process, so that a client which leaves earlier than others need not wait for it.
+    """
+    with private_descriptor(cluster.server_lock) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shell = subprocess.Popen(
+            ["/bin/sh", "-c", '"$@" &', "sh", *command],
+            **account.options(cluster.data_directory),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            pass_fds=(lock,),
+        )
+        # Closed without unlocking: the lock is the server's now.
+    with shell:
+        assert shell.stdout is not None
+        os.set_blocking(shell.stdout.fileno(), False)
+        yield shell.stdout.fileno()
+
+
+def _wait_until_ready(cluster: Cluster, pipe: int, log_start: int) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT
+    while True:
+        match cluster.ping():
+            case pq.Ping.OK:
+                return
+            case pq.Ping.REJECT:  # it is recovering from a crash
+                deadline = max(deadline, time.monotonic() + 1)
+        try:
+            died = os.read(pipe, 1) == b""
+        except BlockingIOError:
+            died = False
+        if died or time.monotonic() > deadline:
+            lines = cluster.read_log(log_start)
+            raise DatabaseUnavailableError(
+                f"the embedded server did not start on {cluster.data_directory}: "
+                f"{_reason(lines)}. Its log is {cluster.log_file}"
+            )
+        time.sleep(_POLL_INTERVAL)
+
+
+def _reason(lines: list[str]) -> str:
+    """The line of an output that says what went wrong."""
+    for mark in ("PANIC:", "FATAL:", "error:", "could not", "No space left"):
+        for line in reversed(lines):
+            if mark in line:
+                return line.partition(mark)[2].strip() if mark.endswith(":") else line.strip()
+    return lines[-1].strip() if lines else "it said nothing"
+
+
+def answers(cluster: Cluster) -> bool:
+    """Wait for a server that may be starting, recovering or stopping; whether there is one.
+
+    Raises:
+        DatabaseUnavailableError: there is one, but it does not answer.
+    """
+    deadline = time.monotonic() + _START_TIMEOUT
+    last = time.monotonic() + _RECOVERY_TIMEOUT
+    while True:
+        state = cluster.ping()
+        if state is pq.Ping.OK:
+            return True
+        now = time.monotonic()
+        if state is pq.Ping.REJECT:
+            deadline = now + _START_TIMEOUT
+        elif not is_alive(cluster):
+            return False
+        elif _postmaster(cluster) is None:
+            _end_orphans(cluster)
+        if now > min(deadline, last):
+            raise DatabaseUnavailableError(
+                f"a PostgreSQL server runs on {cluster.data_directory} but does not answer at "
+                f"{cluster.socket_directory}: stop it, or look into {cluster.log_file}"
+            )
+        time.sleep(_POLL_INTERVAL)
+
+
+def is_alive(cluster: Cluster) -> bool:
+    """Whether any process of a server is left, the one we started or another."""
+    return cluster.server_lock_is_held() or bool(server_processes(cluster))
+
+
+def server_processes(cluster: Cluster) -> list[int]:
+    """Ids of processes named `postgres` that run in the data directory.
+
+    Beside the server lock, because someone may have started a server by hand. Where there is no
+    /proc, the process in `postmaster.pid` counts if it is a `postgres`.
+    """
+    found = []
+    if not Path("/proc/self/cwd").exists():
+        pid = cluster.recorded_pid()
+        if pid is not None and _name_of(pid) == "postgres":
+            found.append(pid)
+        return found
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                process = Path(entry.path)
+                if (process / "comm").read_text() == "postgres\n" and (process / "cwd").samefile(
+                    cluster.data_directory
+                ):
+                    found.append(int(entry.name))
+    return found
+
+
+def _name_of(pid: int) -> str:
+    command = ["ps", "-p", str(pid), "-o", "comm="]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return Path(result.stdout.strip()).name
+
+
+def _postmaster(cluster: Cluster) -> int | None:
+    """The id of the process that listens on the socket, or that is about to.
+
+    Asked of the kernel where it can be: `postmaster.pid` may hold the id of a stranger.
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        pid = cluster.recorded_pid()
+        return pid if pid is not None and _name_of(pid) == "postgres" else None
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(2)
+        probe.connect(str(cluster.socket_path))
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, _, _ = struct.unpack("3i", credentials)
+        if pid:
+            return int(pid)
+    pid = cluster.recorded_pid()
+    return pid if pid in server_processes(cluster) else None
+
+
+def _end_orphans(cluster: Cluster) -> None:
+    """End what a killed postmaster left behind; most such processes notice and go by themselves.
+
+    A long computation does not notice. It works on memory that the next server must not share, and
+    its transaction is lost anyway.
+    """
+    for number, patience in ((signal.SIGQUIT, 1.0), (signal.SIGKILL, 2.0)):
+        if wait_until_gone(cluster, patience) or _postmaster(cluster) is not None:
+            return
+        for pid in server_processes(cluster):
+            logger.warning("ending process %d, left behind by a killed server", pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+    wait_until_gone(cluster, 2.0)
+
+
+def wait_until_gone(cluster: Cluster, seconds: float) -> bool:
+    """Wait until no process of the server is left; whether that came true in time."""
+    deadline = time.monotonic() + seconds
+    while cluster.server_lock_is_held() or server_processes(cluster):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_INTERVAL)
+    return True
+
+
+def _remove_stale_files(cluster: Cluster) -> None:
+    """Remove what a killed server left; the caller made sure that none of its processes lives.
+
+    PostgreSQL removes these itself unless their process id was given to another process since.
+    """
+    lock = cluster.socket_path.with_name(f"{cluster.socket_path.name}.lock")
+    for path in (cluster.data_directory / "postmaster.pid", lock, cluster.socket_path):
+        path.unlink(missing_ok=True)
+
+
+def stop_server(cluster: Cluster) -> bool:
+    """Stop the server: fast, then immediate. Whether it is gone."""
+    pid = _postmaster(cluster)
+    if pid is None:
+        return wait_until_gone(cluster, _IMMEDIATE_STOP_TIMEOUT)
+    steps = ((signal.SIGINT, _FAST_STOP_TIMEOUT), (signal.SIGQUIT, _IMMEDIATE_STOP_TIMEOUT))
+    for number, patience in steps:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if wait_until_gone(cluster, patience):
+            return True
+    logger.warning("the embedded server on %s did not stop", cluster.data_directory)
+    return False
