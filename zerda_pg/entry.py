@@ -185,7 +185,8 @@ class MemoryEntry:
             raise ValueError(f"access_count must be a whole number, got {self.access_count!r}")
         if self.access_count < 0:
             raise ValueError(f"access_count must not be negative, got {self.access_count}")
-        if isinstance(self.tags, str):
+        given_tags: object = self.tags
+        if isinstance(given_tags, str):
             raise ValueError("tags must be a list of strings, got one string")
         self.tags = list(self.tags)
         if not isinstance(self.metadata, Mapping):

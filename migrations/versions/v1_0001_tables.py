@@ -1,0 +1,460 @@
+"""The tables, and the functions that write them.
+
+Revision ID: v1_0001
+Revises:
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+from zerda_pg.db.migrations import extension_schema, require_extensions
+
+revision = "v1_0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+LANGUAGES = (
+    "arabic armenian basque catalan danish dutch english finnish french german greek hindi "
+    "hungarian indonesian irish italian lithuanian nepali norwegian portuguese romanian russian "
+    "serbian spanish swedish tamil turkish yiddish"
+).split()
+
+SEARCH = (
+    "CASE language "
+    + " ".join(
+        f"WHEN '{name}' THEN to_tsvector('pg_catalog.{name}', left(body, 100000))"
+        for name in LANGUAGES
+    )
+    + " ELSE to_tsvector('pg_catalog.simple', left(body, 100000)) END"
+)
+
+RECORDED = f"""
+    version integer NOT NULL,
+    memory_type text NOT NULL,
+    kind text,
+    content json NOT NULL,
+    body text NOT NULL,
+    session_id text COLLATE "C",
+    user_id text COLLATE "C",
+    agent_id text COLLATE "C",
+    tags text[] NOT NULL,
+    metadata jsonb NOT NULL,
+    language text NOT NULL,
+    status text NOT NULL,
+    created_at timestamptz NOT NULL,
+    recorded_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    valid_from timestamptz,
+    valid_to timestamptz,
+    invalidated_at timestamptz,
+    expires_at timestamptz,
+    discarded_at timestamptz,
+    content_hash bytea NOT NULL,
+    search tsvector GENERATED ALWAYS AS ({SEARCH}) STORED"""
+
+TABLES = f"""
+CREATE TABLE zerda.entries (
+    tenant_id text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,{RECORDED},
+    CONSTRAINT pk_entries PRIMARY KEY (tenant_id, id),
+    CONSTRAINT ck_entries_tenant_id CHECK (tenant_id <> ''),
+    CONSTRAINT ck_entries_lengths
+        CHECK (octet_length(tenant_id) <= 256 AND octet_length(id) <= 256),
+    CONSTRAINT ck_entries_memory_type CHECK (memory_type IN
+        ('short_term', 'long_term', 'working', 'episodic', 'semantic', 'procedural')),
+    CONSTRAINT ck_entries_status CHECK (status IN ('active', 'superseded', 'discarded'))
+);
+ALTER TABLE zerda.entries ALTER COLUMN search SET STATISTICS 1000;
+CREATE INDEX ix_entries_newest ON zerda.entries (tenant_id, created_at, id);
+CREATE INDEX ix_entries_content_hash ON zerda.entries (tenant_id, content_hash);
+CREATE INDEX ix_entries_session ON zerda.entries (tenant_id, session_id, created_at)
+    WHERE session_id IS NOT NULL;
+CREATE INDEX ix_entries_expires ON zerda.entries (tenant_id, expires_at)
+    WHERE expires_at IS NOT NULL;
+CREATE INDEX ix_entries_search ON zerda.entries USING gin (tenant_id, search)
+    WITH (fastupdate = off);
+
+CREATE TABLE zerda.entry_versions (
+    tenant_id text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,{RECORDED},
+    recorded_to timestamptz NOT NULL,
+    CONSTRAINT pk_entry_versions PRIMARY KEY (tenant_id, id, version),
+    CONSTRAINT fk_entry_versions_tenant_id_id FOREIGN KEY (tenant_id, id)
+        REFERENCES zerda.entries (tenant_id, id) ON DELETE CASCADE
+);
+CREATE INDEX ix_entry_versions_search ON zerda.entry_versions USING gin (tenant_id, search)
+    WITH (fastupdate = off);
+
+CREATE TABLE zerda.entry_state (
+    tenant_id text COLLATE "C" NOT NULL,
+    entry_id text COLLATE "C" NOT NULL,
+    importance double precision NOT NULL,
+    original_importance double precision NOT NULL,
+    decay_factor double precision NOT NULL,
+    access_count bigint NOT NULL,
+    last_access timestamptz NOT NULL,
+    CONSTRAINT pk_entry_state PRIMARY KEY (tenant_id, entry_id),
+    CONSTRAINT fk_entry_state_tenant_id_entry_id FOREIGN KEY (tenant_id, entry_id)
+        REFERENCES zerda.entries (tenant_id, id) ON DELETE CASCADE
+) WITH (fillfactor = 70);
+
+CREATE TABLE zerda.edges (
+    tenant_id text COLLATE "C" NOT NULL,
+    source_id text COLLATE "C" NOT NULL,
+    relation text COLLATE "C" NOT NULL,
+    target_id text COLLATE "C" NOT NULL,
+    weight double precision NOT NULL,
+    metadata jsonb NOT NULL,
+    created_at timestamptz NOT NULL,
+    CONSTRAINT pk_edges PRIMARY KEY (tenant_id, source_id, relation, target_id),
+    CONSTRAINT fk_edges_tenant_id_source_id FOREIGN KEY (tenant_id, source_id)
+        REFERENCES zerda.entries (tenant_id, id) ON DELETE CASCADE,
+    CONSTRAINT fk_edges_tenant_id_target_id FOREIGN KEY (tenant_id, target_id)
+        REFERENCES zerda.entries (tenant_id, id) ON DELETE CASCADE
+);
+CREATE INDEX ix_edges_target ON zerda.edges (tenant_id, target_id, relation, source_id);
+
+CREATE TABLE zerda.embedding_models (
+    id integer GENERATED ALWAYS AS IDENTITY,
+    name text NOT NULL,
+    fingerprint text NOT NULL,
+    dimensions integer NOT NULL,
+    state text NOT NULL,
+    created_at timestamptz NOT NULL,
+    CONSTRAINT pk_embedding_models PRIMARY KEY (id),
+    CONSTRAINT uq_embedding_models_fingerprint_dimensions UNIQUE (fingerprint, dimensions),
+    CONSTRAINT ck_embedding_models_state CHECK (state IN ('building', 'active', 'retired')),
+    CONSTRAINT ck_embedding_models_dimensions CHECK (dimensions BETWEEN 1 AND 16000)
+);
+CREATE UNIQUE INDEX uq_embedding_models_active ON zerda.embedding_models (state)
+    WHERE state = 'active';
+
+CREATE TABLE zerda.embeddings (
+    tenant_id text COLLATE "C" NOT NULL,
+    entry_id text COLLATE "C" NOT NULL,
+    model_id integer NOT NULL,
+    embedding {{vector}}.halfvec NOT NULL,
+    truncated boolean NOT NULL,
+    memory_type text NOT NULL,
+    kind text,
+    status text NOT NULL,
+    session_id text COLLATE "C",
+    user_id text COLLATE "C",
+    agent_id text COLLATE "C",
+    valid_from timestamptz,
+    valid_to timestamptz,
+    expires_at timestamptz,
+    CONSTRAINT pk_embeddings PRIMARY KEY (tenant_id, entry_id, model_id),
+    CONSTRAINT fk_embeddings_tenant_id_entry_id FOREIGN KEY (tenant_id, entry_id)
+        REFERENCES zerda.entries (tenant_id, id) ON DELETE CASCADE
+);
+ALTER TABLE zerda.embeddings ALTER COLUMN embedding SET STORAGE PLAIN;
+
+CREATE TABLE zerda.layer_entries (
+    tenant_id text COLLATE "C" NOT NULL,
+    layer text COLLATE "C" NOT NULL,
+    session_id text COLLATE "C" NOT NULL,
+    entry_id text COLLATE "C" NOT NULL,
+    seq bigint GENERATED ALWAYS AS IDENTITY,
+    CONSTRAINT pk_layer_entries PRIMARY KEY (tenant_id, layer, session_id, entry_id),
+    CONSTRAINT fk_layer_entries_tenant_id_entry_id FOREIGN KEY (tenant_id, entry_id)
+        REFERENCES zerda.entries (tenant_id, id) ON DELETE CASCADE
+);
+CREATE INDEX ix_layer_entries_seq ON zerda.layer_entries (tenant_id, layer, session_id, seq);
+CREATE INDEX ix_layer_entries_entry ON zerda.layer_entries (tenant_id, entry_id);
+
+CREATE TABLE zerda.session_touches (
+    tenant_id text COLLATE "C" NOT NULL,
+    session_id text COLLATE "C" NOT NULL,
+    entry_id text COLLATE "C" NOT NULL,
+    touched_at timestamptz NOT NULL,
+    CONSTRAINT pk_session_touches PRIMARY KEY (tenant_id, session_id, entry_id)
+);
+
+CREATE TABLE zerda.changes (
+    tenant_id text COLLATE "C" NOT NULL,
+    seq bigint GENERATED ALWAYS AS IDENTITY,
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    entry_id text COLLATE "C" NOT NULL,
+    operation text NOT NULL,
+    changed_at timestamptz NOT NULL,
+    CONSTRAINT pk_changes PRIMARY KEY (tenant_id, seq)
+);
+CREATE INDEX ix_changes_xid ON zerda.changes (tenant_id, xid, seq);
+
+CREATE TABLE zerda.tenants (
+    tenant_id text COLLATE "C" NOT NULL,
+    changes_enabled boolean NOT NULL DEFAULT false,
+    entries_counted bigint NOT NULL DEFAULT 0,
+    counted_at timestamptz,
+    CONSTRAINT pk_tenants PRIMARY KEY (tenant_id)
+);
+COMMENT ON TABLE zerda.tenants IS
+    'Settings and statistics of a tenant; one without a row has the defaults.';
+
+CREATE TABLE zerda.lexemes (
+    tenant_id text COLLATE "C" NOT NULL,
+    lexeme text COLLATE "C" NOT NULL,
+    entries integer NOT NULL,
+    CONSTRAINT pk_lexemes PRIMARY KEY (tenant_id, lexeme)
+);
+COMMENT ON TABLE zerda.lexemes IS
+    'In how many entries of a tenant a lexeme occurs, as of tenants.counted_at.';
+"""
+
+# The tenant of a transaction, for row-level security. `set_config` would not reach the workers
+# of a distributed database; SET LOCAL does.
+USE_TENANT = """
+CREATE FUNCTION zerda.use_tenant(p_tenant text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('SET LOCAL zerda.tenant_id = %L', p_tenant);
+END
+$$;
+"""
+
+# Marks one entry superseded, in both tables that repeat its status. A second time changes
+# nothing: what ended first stays ended then.
+SUPERSEDE = """
+CREATE FUNCTION zerda.supersede(p_tenant text, p_id text, p_from timestamptz, p_now timestamptz)
+RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE
+    v_valid_to timestamptz;
+BEGIN
+    UPDATE zerda.entries e
+    SET status = 'superseded',
+        valid_to = greatest(least(e.valid_to, p_from), e.valid_from),
+        invalidated_at = p_now,
+        updated_at = p_now
+    WHERE e.tenant_id = p_tenant AND e.id = p_id AND e.status = 'active'
+    RETURNING e.valid_to INTO v_valid_to;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE zerda.embeddings v
+    SET status = 'superseded', valid_to = v_valid_to
+    WHERE v.tenant_id = p_tenant AND v.entry_id = p_id;
+    RETURN true;
+END
+$$;
+"""
+
+# Keeps the row as it is now, before a correction or a replacing write.
+KEEP_VERSION = """
+CREATE FUNCTION zerda.keep_version(p_tenant text, p_id text, p_now timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO zerda.entry_versions (
+        tenant_id, id, version, memory_type, kind, content, body, session_id, user_id, agent_id,
+        tags, metadata, language, status, created_at, recorded_at, updated_at, valid_from,
+        valid_to, invalidated_at, expires_at, discarded_at, content_hash, recorded_to)
+    SELECT e.tenant_id, e.id, e.version, e.memory_type, e.kind, e.content, e.body, e.session_id,
+        e.user_id, e.agent_id, e.tags, e.metadata, e.language, e.status, e.created_at,
+        e.recorded_at, e.updated_at, e.valid_from, e.valid_to, e.invalidated_at, e.expires_at,
+        e.discarded_at, e.content_hash, p_now
+    FROM zerda.entries e
+    WHERE e.tenant_id = p_tenant AND e.id = p_id
+    ON CONFLICT (tenant_id, id, version) DO NOTHING;
+END
+$$;
+"""
+
+# Writes entries with state, vector and edges in one call, all or none. Locks are taken in one
+# global order (content locks, then rows by id), so that concurrent batches never deadlock.
+# SQLSTATE ZD001: the id exists and may not be replaced; ZD002: an entry to supersede is missing.
+PUT_ENTRIES = """
+CREATE FUNCTION zerda.put_entries(
+    p_tenant text, p_user text, p_model integer, p_rows json, p_vectors {vector}.halfvec[],
+    p_if_exists text, p_dedupe boolean)
+RETURNS TABLE (n integer, id text, status text, version integer, recorded_at timestamptz)
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    r record;
+    v_old record;
+    v_superseded text;
+BEGIN
+    IF p_dedupe THEN
+        PERFORM pg_advisory_xact_lock(keys.key)
+        FROM (
+            SELECT DISTINCT hashtextextended(p_tenant || t.content_hash, 0) AS key
+            FROM json_to_recordset(p_rows) AS t (content_hash text)
+            ORDER BY 1
+        ) AS keys;
+    END IF;
+    PERFORM 1
+    FROM zerda.entries e
+    WHERE e.tenant_id = p_tenant AND e.id = ANY (ARRAY(
+        SELECT t.id FROM json_to_recordset(p_rows) AS t (id text)
+        UNION
+        SELECT json_array_elements_text(t.supersedes)
+        FROM json_to_recordset(p_rows) AS t (supersedes json)))
+    ORDER BY e.id
+    FOR NO KEY UPDATE;
+
+    FOR r IN
+        SELECT t.*, CASE WHEN p_dedupe THEN row_number() OVER (PARTITION BY
+                t.content_hash, t.user_id, t.agent_id, t.session_id, t.memory_type, t.kind
+                ORDER BY t.n) > 1 ELSE false END AS repeated
+        FROM json_to_recordset(p_rows) AS t (
+            n integer, id text, memory_type text, kind text, content json, body text,
+            session_id text, user_id text, agent_id text, tags text[], metadata jsonb,
+            language text, status text, created_at timestamptz, valid_from timestamptz,
+            valid_to timestamptz, expires_at timestamptz, content_hash text, importance float8,
+            original_importance float8, decay_factor float8, access_count bigint,
+            last_access timestamptz, truncated boolean, supersedes text[])
+        ORDER BY repeated, t.id COLLATE "C", t.n
+    LOOP
+        n := r.n;
+        id := r.id;
+        recorded_at := v_now;
+        IF p_dedupe THEN
+            SELECT e.id, e.version, e.recorded_at INTO v_old
+            FROM zerda.entries e
+            WHERE e.tenant_id = p_tenant
+              AND e.content_hash = decode(r.content_hash, 'hex')
+              AND e.status = 'active'
+              AND e.memory_type = r.memory_type
+              AND e.kind IS NOT DISTINCT FROM r.kind
+              AND e.user_id IS NOT DISTINCT FROM r.user_id
+              AND e.agent_id IS NOT DISTINCT FROM r.agent_id
+              AND e.session_id IS NOT DISTINCT FROM r.session_id
+              AND (e.expires_at IS NULL OR e.expires_at > v_now)
+              AND e.id <> r.id
+            ORDER BY e.created_at, e.id
+            LIMIT 1;
+            IF FOUND THEN
+                id := v_old.id;
+                status := 'duplicate';
+                version := v_old.version;
+                recorded_at := v_old.recorded_at;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+
+        LOOP
+            INSERT INTO zerda.entries (
+                tenant_id, id, version, memory_type, kind, content, body, session_id, user_id,
+                agent_id, tags, metadata, language, status, created_at, recorded_at, updated_at,
+                valid_from, valid_to, expires_at, discarded_at, invalidated_at, content_hash)
+            VALUES (
+                p_tenant, r.id, 1, r.memory_type, r.kind, r.content, r.body, r.session_id,
+                r.user_id, r.agent_id, r.tags, r.metadata, r.language, r.status, r.created_at,
+                v_now, v_now, r.valid_from, r.valid_to, r.expires_at,
+                CASE WHEN r.status = 'discarded' THEN v_now END,
+                CASE WHEN r.status = 'superseded' THEN v_now END,
+                decode(r.content_hash, 'hex'))
+            ON CONFLICT (tenant_id, id) DO NOTHING;
+            IF FOUND THEN
+                status := 'created';
+                version := 1;
+                INSERT INTO zerda.entry_state (tenant_id, entry_id, importance,
+                    original_importance, decay_factor, access_count, last_access)
+                VALUES (p_tenant, r.id, r.importance, r.original_importance, r.decay_factor,
+                    r.access_count, r.last_access);
+                INSERT INTO zerda.embeddings (tenant_id, entry_id, model_id, embedding,
+                    truncated, memory_type, kind, status, session_id, user_id, agent_id,
+                    valid_from, valid_to, expires_at)
+                VALUES (p_tenant, r.id, p_model, p_vectors[r.n + 1], r.truncated, r.memory_type,
+                    r.kind, r.status, r.session_id, r.user_id, r.agent_id, r.valid_from,
+                    r.valid_to, r.expires_at);
+                EXIT;
+            END IF;
+            SELECT e.version, e.user_id, e.recorded_at INTO v_old
+            FROM zerda.entries e
+            WHERE e.tenant_id = p_tenant AND e.id = r.id
+            FOR NO KEY UPDATE;
+            CONTINUE WHEN NOT FOUND;  -- deleted since: insert again
+            IF p_user IS NOT NULL AND v_old.user_id IS DISTINCT FROM p_user THEN
+                RAISE EXCEPTION USING ERRCODE = 'ZD001',
+                    MESSAGE = format('id %L belongs to a memory outside this user''s scope', r.id);
+            END IF;
+            IF p_if_exists = 'error' THEN
+                RAISE EXCEPTION USING ERRCODE = 'ZD001',
+                    MESSAGE = format('an entry with id %L exists', r.id);
+            END IF;
+            version := v_old.version;
+            IF p_if_exists = 'keep' THEN
+                status := 'kept';
+                recorded_at := v_old.recorded_at;
+                EXIT;
+            END IF;
+            status := 'replaced';
+            version := v_old.version + 1;
+            PERFORM zerda.keep_version(p_tenant, r.id, v_now);
+            UPDATE zerda.entries e
+            SET version = v_old.version + 1, memory_type = r.memory_type, kind = r.kind,
+                content = r.content, body = r.body, session_id = r.session_id,
+                user_id = r.user_id, agent_id = r.agent_id, tags = r.tags,
+                metadata = r.metadata, language = r.language, status = r.status,
+                created_at = r.created_at, recorded_at = v_now, updated_at = v_now,
+                valid_from = r.valid_from, valid_to = r.valid_to, expires_at = r.expires_at,
+                discarded_at = CASE WHEN r.status = 'discarded' THEN v_now END,
+                invalidated_at = CASE WHEN r.status = 'superseded' THEN v_now END,
+                content_hash = decode(r.content_hash, 'hex')
+            WHERE e.tenant_id = p_tenant AND e.id = r.id;
+            UPDATE zerda.entry_state s
+            SET importance = r.importance, original_importance = r.original_importance,
+                decay_factor = r.decay_factor
+            WHERE s.tenant_id = p_tenant AND s.entry_id = r.id;
+            -- a vector of another model is of the old text: it goes, to be made again
+            DELETE FROM zerda.embeddings v
+            WHERE v.tenant_id = p_tenant AND v.entry_id = r.id;
+            INSERT INTO zerda.embeddings (tenant_id, entry_id, model_id, embedding, truncated,
+                memory_type, kind, status, session_id, user_id, agent_id, valid_from, valid_to,
+                expires_at)
+            VALUES (p_tenant, r.id, p_model, p_vectors[r.n + 1], r.truncated, r.memory_type,
+                r.kind, r.status, r.session_id, r.user_id, r.agent_id, r.valid_from, r.valid_to,
+                r.expires_at);
+            EXIT;
+        END LOOP;
+
+        IF status <> 'kept' THEN
+            FOREACH v_superseded IN ARRAY coalesce(r.supersedes, '{{}}') LOOP
+                PERFORM 1 FROM zerda.entries e
+                WHERE e.tenant_id = p_tenant AND e.id = v_superseded
+                  AND (p_user IS NULL OR e.user_id IS NULL OR e.user_id = p_user);
+                IF NOT FOUND THEN
+                    RAISE EXCEPTION USING ERRCODE = 'ZD002',
+                        MESSAGE = format('supersedes: there is no entry %L', v_superseded);
+                END IF;
+                PERFORM zerda.supersede(
+                    p_tenant, v_superseded, coalesce(r.valid_from, r.created_at), v_now);
+                INSERT INTO zerda.edges
+                    (tenant_id, source_id, relation, target_id, weight, metadata, created_at)
+                VALUES (p_tenant, v_superseded, 'invalidated_by', r.id, 1.0, '{{}}', v_now)
+                ON CONFLICT (tenant_id, source_id, relation, target_id) DO NOTHING;
+            END LOOP;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+"""
+
+
+def upgrade() -> None:
+    require_extensions(op.get_context())
+    vector = extension_schema(op.get_context(), "vector")
+    op.execute(TABLES.format(vector=vector))
+    op.execute(USE_TENANT)
+    op.execute(SUPERSEDE)
+    op.execute(KEEP_VERSION)
+    op.execute(PUT_ENTRIES.format(vector=vector))
+
+
+def downgrade() -> None:
+    for name in ("put_entries", "keep_version", "supersede", "use_tenant"):
+        op.execute(f"DROP FUNCTION zerda.{name}")
+    for table in (
+        "lexemes tenants changes session_touches layer_entries embeddings embedding_models edges "
+        "entry_state entry_versions entries"
+    ).split():
+        op.execute(f"DROP TABLE zerda.{table}")

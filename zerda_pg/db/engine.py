@@ -1,0 +1,170 @@
+"""URLs, engines, and the translation of driver errors into the tree of `zerda_pg.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from sqlalchemy import URL, create_engine, make_url
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from zerda_pg.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ConfigError,
+    ConflictError,
+    DatabaseUnavailableError,
+    NotFoundError,
+    SchemaOutdatedError,
+    ZerdaError,
+)
+
+__all__ = ["async_engine", "parse_url", "shown_url", "sync_engine", "translated"]
+
+DRIVER = "postgresql+psycopg"
+
+KEEPALIVE = {
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+"""Seconds, and tries: a peer that vanished is noticed within a minute."""
+
+
+def parse_url(url: str | URL) -> URL:
+    """A URL for the psycopg driver from `postgresql://`, `postgres://` or SQLAlchemy's form.
+
+    Raises:
+        ConfigError: If it is no Postgres URL; the message shows no password.
+    """
+    try:
+        parsed = make_url(
+            url.replace("postgres://", "postgresql://", 1)
+            if isinstance(url, str) and url.startswith("postgres://")
+            else url
+        )
+    except (ArgumentError, ValueError):
+        raise ConfigError(
+            "the database URL cannot be read; it should look like "
+            "postgresql://user:password@host:5432/database"
+        ) from None
+    if parsed.get_backend_name() != "postgresql":
+        raise ConfigError(f"zerda_pg needs PostgreSQL, the database URL says {parsed.drivername!r}")
+    return parsed.set(drivername=DRIVER)
+
+
+def shown_url(url: URL) -> str:
+    """The URL as it may be printed: without its password, and without the driver's name."""
+    hidden = url.set(drivername="postgresql")
+    secret = {key for key in hidden.query if "password" in key.lower()}
+    return hidden.difference_update_query(secret).render_as_string(hide_password=True)
+
+
+def _options(
+    *,
+    pool_size: int,
+    pool_timeout: float,
+    connect_timeout: float,
+    statement_timeout: float,
+    prepare: bool,
+) -> dict[str, Any]:
+    connect: dict[str, Any] = {
+        "connect_timeout": max(1, round(connect_timeout)),
+        "application_name": "zerda_pg",
+        **KEEPALIVE,
+    }
+    if prepare:
+        milliseconds = round(statement_timeout * 1000)
+        connect["options"] = f"-c statement_timeout={milliseconds}"
+    else:
+        # A transaction-mode pooler knows neither prepared statements nor start-up options.
+        connect["prepare_threshold"] = None
+    return {
+        "pool_size": pool_size,
+        "max_overflow": 0,
+        "pool_timeout": pool_timeout,
+        "pool_pre_ping": True,
+        "pool_use_lifo": True,
+        "connect_args": connect,
+    }
+
+
+def sync_engine(url: URL, **settings: Any) -> Engine:
+    """An engine whose pool never grows beyond `pool_size`."""
+    return create_engine(url, **_options(**settings))
+
+
+def async_engine(url: URL, **settings: Any) -> AsyncEngine:
+    """The same for asyncio; psycopg serves both."""
+    return create_async_engine(url, **_options(**settings))
+
+
+_UNAVAILABLE = {"57P01", "57P02", "57P03", "57P05", "53300", "08000", "08001", "08003", "08006"}
+_FULL = {"53100", "53200"}
+_COLLISION = {"40001", "40P01", "55P03"}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise errors of our tree in place of SQLAlchemy's and the driver's.
+
+    The driver's message is passed on only where it holds no value of a row.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        raise _translate(error) from error
+    except PoolTimeoutError as error:
+        raise DatabaseUnavailableError(
+            "no connection became free in time: raise pool_size or pool_timeout, "
+            "or close what holds one"
+        ) from error
+    except psycopg.OperationalError as error:
+        raise DatabaseUnavailableError(f"the database connection failed: {error}") from error
+
+
+def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
+    original = error.orig
+    state = getattr(original, "sqlstate", None) or ""
+    message = (getattr(getattr(original, "diag", None), "message_primary", None) or "").strip()
+    if state == "ZD001":
+        return AlreadyExistsError(f"{message}: nothing was written")
+    if state in {"ZD002", "23503"}:
+        return NotFoundError(
+            message if state == "ZD002" else "an entry named here does not exist: nothing written"
+        )
+    if state in _COLLISION:
+        return ConflictError(f"concurrent writes kept colliding ({message}): try again")
+    if state == "57014":
+        return DatabaseUnavailableError(
+            "the statement took longer than statement_timeout and was cancelled"
+        )
+    if state in _FULL:
+        return DatabaseUnavailableError(f"the database has no room left ({message})")
+    if state == "42501":
+        return AccessDeniedError(f"{message}: grant the role what zerda_pg needs")
+    if state == "25006":
+        return AccessDeniedError(
+            "the database is read-only here (a replica?): write to the primary"
+        )
+    if state in {"3F000", "42P01", "42883", "42703"}:
+        return SchemaOutdatedError(f"{message}: run `zerda-pg migrate`")
+    if state in {"28P01", "28000"}:
+        return AccessDeniedError(f"the database refused the login: {message}")
+    if state == "3D000":
+        return ConfigError(f"{message}: create it, or correct the database URL")
+    if (
+        state in _UNAVAILABLE
+        or state.startswith("08")
+        or error.connection_invalidated
+        or (not state and isinstance(error, OperationalError | InterfaceError))
+    ):
+        detail = message or str(original).strip().splitlines()[0] if original else ""
+        return DatabaseUnavailableError(f"the database cannot be reached: {detail}")
+    return error

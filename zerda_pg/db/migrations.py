@@ -1,0 +1,311 @@
+"""Alembic behind one door: find the scripts; upgrade, downgrade, check, print.
+
+Alembic itself is imported only by the functions that run it.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.pool import NullPool
+
+from zerda_pg.db.engine import parse_url, translated
+from zerda_pg.db.schema import HEAD, SCHEMA, metadata
+from zerda_pg.errors import (
+    AccessDeniedError,
+    ConfigError,
+    DatabaseUnavailableError,
+    SchemaOutdatedError,
+    SchemaTooNewError,
+)
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from alembic.runtime.migration import MigrationContext
+
+__all__ = [
+    "check_revision",
+    "current_revision",
+    "downgrade",
+    "extension_schema",
+    "offline_script",
+    "require_extensions",
+    "run_env",
+    "script_location",
+    "upgrade",
+]
+
+log = logging.getLogger("zerda_pg.migrations")
+
+EXTENSIONS = ("vector", "btree_gin")
+
+LOCK_KEY = 0x7A657264615F7067  # "zerda_pg": one migration at a time in a database
+
+LOCK_WAIT_SECONDS = 600.0
+"""How long a process waits for another one's migration before it gives up."""
+
+VERSION_TABLE = f"{SCHEMA}.alembic_version"
+
+OLDEST_SERVER = 16
+OLDEST_PGVECTOR = (0, 8)
+
+
+def script_location() -> Path:
+    """The folder of the scripts: in the installed package, else at the top of the checkout.
+
+    Raises:
+        ConfigError: If it is in neither place.
+    """
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "_migrations", package.parent / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise ConfigError("the migration scripts are missing: reinstall zerda-pg")
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Bring the schema to `revision`; safe to call from many processes at once.
+
+    Raises:
+        AccessDeniedError: If the role may not create the schema or an extension; the message
+            has the statement that an administrator runs.
+        ConfigError: If the server is too old or has no pgvector.
+        DatabaseUnavailableError: If the server cannot be reached, or another migration does
+            not end in time.
+    """
+    _run(url, "upgrade", revision)
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Take the schema back to `revision`; `base` removes the tables and what they hold."""
+    _run(url, "downgrade", revision)
+
+
+def _run(url: str, command: str, revision: str) -> None:
+    from alembic import command as alembic_command
+
+    engine = create_engine(parse_url(url), poolclass=NullPool)
+    try:
+        with translated(), engine.connect() as connection:
+            check_server(connection)
+            connection.rollback()
+            with _migration_lock(engine):
+                config = _config()
+                config.attributes["connection"] = connection
+                getattr(alembic_command, command)(config, revision)
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _migration_lock(engine: Engine) -> Iterator[None]:
+    """Hold the lock on a second connection.
+
+    It is tried, never waited for: a waiting lock would block CREATE INDEX CONCURRENTLY. It is
+    a transaction's lock, so that a transaction-mode pooler keeps it on one server connection.
+    """
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+    with engine.connect() as connection:
+        while not connection.scalar(
+            text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": LOCK_KEY}
+        ):
+            connection.rollback()
+            if time.monotonic() > deadline:
+                raise DatabaseUnavailableError(
+                    f"another migration has held its lock for {LOCK_WAIT_SECONDS:.0f} s"
+                )
+            time.sleep(0.1)
+        yield
+        connection.rollback()
+
+
+def _config() -> Config:
+    from alembic.config import Config
+
+    config = Config(stdout=io.StringIO())
+    # Alembic's options are interpolated: a literal percent sign is written twice
+    config.set_main_option("script_location", str(script_location()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def offline_script() -> str:
+    """The SQL that brings an empty database to the newest schema, for an administrator."""
+    from alembic import command as alembic_command
+
+    config = _config()
+    output = io.StringIO()
+    config.output_buffer = output
+    alembic_command.upgrade(config, "head", sql=True)
+    return output.getvalue()
+
+
+def run_env(context: Any) -> None:
+    """The body of `migrations/env.py`.
+
+    Run by our own functions it finds a connection in the configuration; run by Alembic's
+    command it takes the URL from `-x url=…`, or from the settings, or the embedded server's.
+    """
+    options: dict[str, Any] = {
+        "target_metadata": metadata,
+        "version_table": "alembic_version",
+        "version_table_schema": SCHEMA,
+        "include_schemas": True,
+        "transaction_per_migration": True,
+    }
+    if context.is_offline_mode():
+        context.configure(
+            dialect_name="postgresql",
+            dialect_opts={"paramstyle": "named"},
+            literal_binds=True,
+            **options,
+        )
+        context.get_context().impl.static_output(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA};")
+        with context.begin_transaction():
+            context.run_migrations()
+        return
+    connection = context.config.attributes.get("connection")
+    if connection is not None:
+        _run_online(context, connection, options)
+        return
+    with _outside_url(context) as url:
+        engine = create_engine(parse_url(url), poolclass=NullPool)
+        with translated(), engine.connect() as own:
+            check_server(own)
+            own.rollback()
+            with _migration_lock(engine):
+                _run_online(context, own, options)
+
+
+def _run_online(context: Any, connection: Connection, options: dict[str, Any]) -> None:
+    # The version table lives in the schema, which therefore must exist before it. Asked for
+    # first: CREATE SCHEMA IF NOT EXISTS needs the privilege even where the schema is there.
+    if not connection.scalar(
+        text("SELECT 1 FROM pg_namespace WHERE nspname = :name"), {"name": SCHEMA}
+    ):
+        connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+    connection.commit()
+    context.configure(connection=connection, **options)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+@contextmanager
+def _outside_url(context: Any) -> Iterator[str]:
+    from zerda_pg.db.location import database_url
+
+    given = context.get_x_argument(as_dictionary=True).get("url")
+    with database_url(given) as url:
+        yield url
+
+
+def check_server(connection: Connection) -> None:
+    """Raise `ConfigError` for a server older than 16 or a pgvector older than 0.8."""
+    number = int(connection.scalar(text("SHOW server_version_num")) or 0)
+    if number // 10000 < OLDEST_SERVER:
+        raise ConfigError(
+            f"PostgreSQL {OLDEST_SERVER} or newer is needed, the server is {number // 10000}"
+        )
+    version = connection.scalar(
+        text("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
+    )
+    if version and tuple(int(x) for x in version.split(".")[:2]) < OLDEST_PGVECTOR:
+        raise ConfigError(
+            f"pgvector 0.8 or newer is needed, the database has {version}: "
+            "install it on the server and run ALTER EXTENSION vector UPDATE"
+        )
+
+
+def require_extensions(migration: MigrationContext) -> None:
+    """Create the extensions that are missing.
+
+    Raises:
+        ConfigError: If the server does not have one of them.
+        AccessDeniedError: If the role may not create it; the message has the statement.
+    """
+    connection = migration.connection
+    if migration.as_sql or connection is None:
+        for name in EXTENSIONS:
+            migration.impl.static_output(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public;")
+        return
+    for name in EXTENSIONS:
+        if extension_schema(migration, name, missing=""):
+            continue
+        known = connection.scalar(
+            text("SELECT 1 FROM pg_available_extensions WHERE name = :name"), {"name": name}
+        )
+        if not known:
+            package = "pgvector" if name == "vector" else "the contrib package"
+            raise ConfigError(
+                f"the server has no extension {name!r}: install {package} for its PostgreSQL"
+            )
+        try:
+            with connection.begin_nested():
+                connection.execute(text(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public"))
+        except Exception as error:
+            if getattr(getattr(error, "orig", None), "sqlstate", "") != "42501":
+                raise
+            raise AccessDeniedError(
+                f"the role may not create the extension {name!r}; as an administrator run, in "
+                f"this database: CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public;"
+            ) from error
+    if migration.connection is not None:
+        check_server(migration.connection)
+
+
+def extension_schema(migration: MigrationContext, name: str, missing: str = "public") -> str:
+    """The quoted schema in which the extension lives; offline `public`."""
+    if migration.as_sql or migration.connection is None:
+        return "public"
+    found = migration.connection.scalar(
+        text(
+            "SELECT quote_ident(n.nspname) FROM pg_extension x "
+            "JOIN pg_namespace n ON n.oid = x.extnamespace WHERE x.extname = :name"
+        ),
+        {"name": name},
+    )
+    return str(found or missing)
+
+
+def current_revision(connection: Connection) -> str | None:
+    """The revision that the database records, or None before the first migration."""
+    if not connection.scalar(text("SELECT to_regclass(:name)"), {"name": VERSION_TABLE}):
+        return None
+    revision = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+    return None if revision is None else str(revision)
+
+
+def check_revision(revision: str | None) -> None:
+    """Compare a database's revision with this package's.
+
+    A newer one within the same major version is accepted, so that a deployment can roll.
+
+    Raises:
+        SchemaOutdatedError: If it is older, or there is none.
+        SchemaTooNewError: If its major version is later.
+    """
+    if revision == HEAD:
+        return
+    if revision is None:
+        raise SchemaOutdatedError("the database has no zerda schema yet: run `zerda-pg migrate`")
+    (major, number), (own_major, own_number) = _parts(revision), _parts(HEAD)
+    if major > own_major:
+        raise SchemaTooNewError(
+            f"the schema is at {revision}, this package knows {HEAD}: upgrade zerda-pg"
+        )
+    if (major, number) < (own_major, own_number):
+        raise SchemaOutdatedError(
+            f"the schema is at {revision}, this package needs {HEAD}: run `zerda-pg migrate`"
+        )
+
+
+def _parts(revision: str) -> tuple[int, int]:
+    major, _, number = revision.removeprefix("v").partition("_")
+    return int(major), int(number)

@@ -1,0 +1,32 @@
+"""What a `Memory` is bound to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from zerda_pg.ids import check_id
+
+__all__ = ["Scope"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """A tenant, and within it optionally a user, an agent and a session.
+
+    The tenant and the user are enforced: reads see the user's entries and those without a
+    user. Agent and session are what new entries are marked with.
+
+    Raises:
+        ValueError: Naming the part that is not a usable key.
+    """
+
+    tenant_id: str
+    user_id: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if value is not None or part.name == "tenant_id":
+                check_id(value, part.name)
