@@ -24,6 +24,7 @@ from typing import Self
 
 from psycopg import pq
 
+from zerda_pg.db.embedded_account import choose_account
 from zerda_pg.db.embedded_binaries import Binaries, Known, installed, locate, major
 from zerda_pg.db.embedded_database import prepare_database
 from zerda_pg.db.embedded_files import (
@@ -35,7 +36,6 @@ from zerda_pg.db.embedded_files import (
 )
 from zerda_pg.db.embedded_process import (
     answers,
-    choose_account,
     create_cluster,
     start_server,
     stop_server,

@@ -215,7 +215,7 @@ class Cluster:
 
     def ping(self) -> pq.Ping:
         """Whether a server answers, by connecting: a process id says nothing."""
-        if not self.socket_path.exists():
+        if not self.socket_path.exists() or not self._socket_is_ours():
             return pq.Ping.NO_RESPONSE
         return pq.Ping(pq.PGconn.ping(make_conninfo(**self.connection("postgres")).encode()))
 
@@ -254,14 +254,26 @@ class Cluster:
         """
         path = self.socket_directory
         path.mkdir(mode=0o700, exist_ok=True)
-        status = path.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (os.geteuid(), owner):
+        if not self._socket_is_ours():
             raise ConfigError(
                 f"the path of {self.data_directory} is too long for a socket, and {path} belongs "
                 "to someone else: set ZERDA_PG_HOME to a shorter path"
             )
         path.chmod(0o700)
         os.chown(path, owner, -1 if group is None else group)
+
+    def remove_socket_directory(self) -> None:
+        """Remove the short folder of a server that has stopped."""
+        if self.socket_directory != self.data_directory:
+            with contextlib.suppress(OSError):
+                self.socket_directory.rmdir()
+
+    def _socket_is_ours(self) -> bool:
+        """Whether the socket's folder was made by us: anyone may make one in /tmp."""
+        status = self.socket_directory.lstat()
+        owners = (os.geteuid(), self.data_directory.stat().st_uid)
+        is_folder = stat.S_ISDIR(status.st_mode) or self.socket_directory == self.data_directory
+        return is_folder and status.st_uid in owners
 
     def open_log(self) -> IO[bytes]:
         """The log, open at its end; a long one is put aside first."""

@@ -1,4 +1,4 @@
-"""The processes of an embedded cluster: which account they run as, creating, starting, stopping.
+"""The processes of an embedded cluster: creating it, starting and stopping its server.
 
 Nothing here decides whether to start or stop; that is `embedded.py`, and it holds the gate lock
 around every call.
@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -20,20 +19,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from psycopg import pq
 
-from zerda_pg.db.embedded_binaries import SERVER_ENVIRONMENT, Binaries, copy_for_everyone, major
+from zerda_pg.db.embedded_account import Account, adopt
+from zerda_pg.db.embedded_binaries import major
 from zerda_pg.db.embedded_files import ROLE, Cluster, private_descriptor
-from zerda_pg.errors import ConfigError, DatabaseUnavailableError
+from zerda_pg.errors import DatabaseUnavailableError
 
 __all__ = [
-    "Account",
     "answers",
-    "choose_account",
     "create_cluster",
     "is_alive",
     "server_processes",
@@ -57,118 +54,6 @@ _FAST_STOP_TIMEOUT = 30.0
 _IMMEDIATE_STOP_TIMEOUT = 5.0
 # Seconds between two looks; connecting to a server that is not ready costs 1 ms.
 _POLL_INTERVAL = 0.005
-
-# `/proc/self/cwd` names the data directory for a server that was put into it: an account that may
-# not look into the folders above (root's home) needs to look into none of them.
-_WORKING_DIRECTORY = "/proc/self/cwd"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Account:
-    """As whom PostgreSQL runs; as root it refuses to."""
-
-    #: The binaries that this account can run.
-    binaries: Binaries
-    #: What stands before a command.
-    prefix: tuple[str, ...] = ()
-    #: User and group to switch to, None to stay.
-    uid: int | None = None
-    gid: int | None = None
-
-    @property
-    def owner(self) -> int:
-        """The user that owns the data directory, as seen from here."""
-        return os.geteuid() if self.uid is None else self.uid
-
-    def data_argument(self, directory: Path) -> str:
-        """The data directory as a command of this account has to name it."""
-        return str(directory) if self.uid is None else _WORKING_DIRECTORY
-
-    def options(self, directory: Path) -> dict[str, Any]:
-        """Arguments of `subprocess` for a command of this account in `directory`."""
-        options: dict[str, Any] = {
-            "cwd": directory,
-            "env": SERVER_ENVIRONMENT,
-            "stdin": subprocess.DEVNULL,
-            "umask": 0o077,
-            # Ctrl-C in a terminal must not reach the server.
-            "start_new_session": True,
-        }
-        if self.uid is not None:
-            options |= {"user": self.uid, "group": self.gid, "extra_groups": ()}
-        return options
-
-
-def choose_account(binaries: Binaries) -> Account:
-    """As whom to run: ourselves; for root a user namespace, else the account `nobody`.
-
-    In a user namespace the files stay root's and the server is an ordinary user to itself. Where
-    such namespaces are forbidden (most containers), `nobody` owns the data directory and nothing
-    else changes: the folders above keep their owner and mode.
-
-    Raises:
-        ConfigError: there is no way to run as another user here.
-    """
-    if os.geteuid() != 0:
-        return Account(binaries=binaries)
-    if not sys.platform.startswith("linux"):
-        raise ConfigError(
-            "PostgreSQL does not run as root: run as an ordinary user, or set ZERDA_PG_URL to the "
-            "address of a server"
-        )
-    unshare = shutil.which("unshare", path=os.defpath)
-    if unshare is not None:
-        user = _ordinary_uid()
-        prefix = (unshare, "--user", f"--map-user={user}", f"--map-group={user}", "--")
-        account = Account(binaries=binaries, prefix=prefix)
-        if _runs(account):
-            return account
-    nobody = _nobody()
-    account = Account(binaries=binaries, uid=nobody.pw_uid, gid=nobody.pw_gid)
-    if _runs(account):
-        return account
-    account = Account(binaries=copy_for_everyone(binaries), uid=nobody.pw_uid, gid=nobody.pw_gid)
-    if _runs(account):
-        return account
-    raise ConfigError(
-        "PostgreSQL does not run as root, and it could be run neither in a user namespace nor as "
-        f"the account {nobody.pw_name!r}: run as an ordinary user, or set ZERDA_PG_URL"
-    )
-
-
-def _ordinary_uid() -> int:
-    """A user for the namespace: any but 0 that has a name, because initdb asks for its name."""
-    try:
-        return pwd.getpwuid(1).pw_uid
-    except KeyError:
-        return _nobody().pw_uid
-
-
-def _nobody() -> pwd.struct_passwd:
-    try:
-        return pwd.getpwnam("nobody")
-    except KeyError:
-        raise ConfigError(
-            "PostgreSQL does not run as root, and there is no account 'nobody' to run it as: run "
-            "as an ordinary user, or set ZERDA_PG_URL"
-        ) from None
-
-
-def _runs(account: Account) -> bool:
-    """Whether the account can be taken and can run the binaries."""
-    command = [*account.prefix, str(account.binaries.postgres), "--version"]
-    try:
-        result = subprocess.run(
-            command,
-            **account.options(Path("/")),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return result.returncode == 0
 
 
 def create_cluster(cluster: Cluster, account: Account, version: str) -> None:
@@ -246,26 +131,6 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def adopt(cluster: Cluster, account: Account) -> None:
-    """Give the data directory to the account, when root's way to run servers has changed.
-
-    Raises:
-        ConfigError: it belongs to someone else.
-    """
-    owner = cluster.data_directory.stat().st_uid
-    if owner == account.owner:
-        return
-    if os.geteuid() != 0 or owner not in (0, _nobody().pw_uid):
-        raise ConfigError(
-            f"the data directory {cluster.data_directory} belongs to another user (id {owner}): "
-            "run as that user, or set ZERDA_PG_HOME to another directory"
-        )
-    group = -1 if account.gid is None else account.gid
-    for directory, _, files in os.walk(cluster.data_directory):
-        for path in (directory, *(os.path.join(directory, file) for file in files)):  # noqa: PTH118
-            os.chown(path, account.owner, group, follow_symlinks=False)
-
-
 def start_server(cluster: Cluster, account: Account, settings: Mapping[str, str]) -> None:
     """Start the server and wait until it answers.
 
@@ -275,34 +140,36 @@ def start_server(cluster: Cluster, account: Account, settings: Mapping[str, str]
     Raises:
         DatabaseUnavailableError: it did not start; the message has its last words.
     """
-    adopt(cluster, account)
+    adopt(cluster.data_directory, account)
     _remove_stale_files(cluster)
-    socket_directory = cluster.socket_directory
-    if socket_directory == cluster.data_directory:
-        socket_argument = account.data_argument(cluster.data_directory)
-    else:
-        cluster.make_socket_directory(account.owner, account.gid)
-        socket_argument = str(socket_directory)
-    options = {
-        **settings,
-        "listen_addresses": "",
-        "port": str(cluster.port),
-        # A quoted name may hold commas and spaces.
-        "unix_socket_directories": '"' + socket_argument.replace('"', '""') + '"',
-        "unix_socket_permissions": "0700",
-    }
     command = [
         *account.prefix,
         str(account.binaries.postgres),
         "-D",
         account.data_argument(cluster.data_directory),
     ]
-    for name, value in options.items():
+    for name, value in {**settings, **_socket_settings(cluster, account)}.items():
         command += ["-c", f"{name}={value}"]
     with cluster.open_log() as log:
         start = log.tell()
         with _launch(cluster, account, command, log) as pipe:
             _wait_until_ready(cluster, pipe, start)
+
+
+def _socket_settings(cluster: Cluster, account: Account) -> dict[str, str]:
+    """A Unix socket that only the owner reaches, and no network."""
+    directory = str(cluster.socket_directory)
+    if cluster.socket_directory == cluster.data_directory:
+        directory = account.data_argument(cluster.data_directory)
+    else:
+        cluster.make_socket_directory(account.owner, account.gid)
+    return {
+        "listen_addresses": "",
+        "port": str(cluster.port),
+        # A quoted name may hold commas and spaces.
+        "unix_socket_directories": '"' + directory.replace('"', '""') + '"',
+        "unix_socket_permissions": "0700",
+    }
 
 
 @contextlib.contextmanager
@@ -479,13 +346,13 @@ def _remove_stale_files(cluster: Cluster) -> None:
 def stop_server(cluster: Cluster) -> bool:
     """Stop the server: fast, then immediate. Whether it is gone."""
     pid = _postmaster(cluster)
-    if pid is None:
-        return wait_until_gone(cluster, _IMMEDIATE_STOP_TIMEOUT)
     steps = ((signal.SIGINT, _FAST_STOP_TIMEOUT), (signal.SIGQUIT, _IMMEDIATE_STOP_TIMEOUT))
     for number, patience in steps:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-        if wait_until_gone(cluster, patience):
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if wait_until_gone(cluster, patience if pid is not None else 0):
+            cluster.remove_socket_directory()
             return True
     logger.warning("the embedded server on %s did not stop", cluster.data_directory)
     return False
