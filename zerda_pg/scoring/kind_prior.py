@@ -12,7 +12,7 @@ from zerda_pg.entry import fraction
 from zerda_pg.scoring.lexical import Matching
 from zerda_pg.scoring.lexical import overlap as word_overlap
 
-__all__ = ["KindPriorWeights", "access_bonus", "kind_prior", "score_memory"]
+__all__ = ["DEFAULT_WEIGHTS", "KindPriorWeights", "score_memory", "score_parts"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,20 +85,19 @@ def score_memory(
         raise ValueError(f"relevance must be a finite number, got {relevance}")
     if overlap is None:
         overlap = word_overlap(task, content, matching)
-    return (
-        kind_prior(kind, weights)
-        + relevance * weights.relevance
-        + fraction(overlap, "overlap") * weights.overlap
-        + access_bonus(access_count, weights)
+    return sum(score_parts(kind, relevance, fraction(overlap, "overlap"), access_count, weights))
+
+
+def score_parts(
+    kind: str | None,
+    relevance: float,
+    overlap: float,
+    access_count: int,
+    weights: KindPriorWeights,
+) -> tuple[float, float, float, float]:
+    """What kind, relevance, overlap and use each give to the score."""
+    prior: float = (
+        getattr(weights, kind) if kind is not None and kind in _KINDS else weights.unknown
     )
-
-
-def kind_prior(kind: str | None, weights: KindPriorWeights = DEFAULT_WEIGHTS) -> float:
-    """The prior of a kind."""
-    prior: float = getattr(weights, kind) if kind in _KINDS else weights.unknown
-    return prior
-
-
-def access_bonus(access_count: int, weights: KindPriorWeights = DEFAULT_WEIGHTS) -> float:
-    """`min(access_count / 50, 0.10)`; 0 for none."""
-    return min(max(access_count, 0) / weights.accesses_per_point, weights.access_cap)
+    bonus = min(max(access_count, 0) / weights.accesses_per_point, weights.access_cap)
+    return prior, relevance * weights.relevance, overlap * weights.overlap, bonus

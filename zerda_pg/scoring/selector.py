@@ -272,7 +272,8 @@ class MemorySelector:
         ages = [age_seconds(entry, self.config.recency_basis, now) / 3600.0 for entry in entries]
         recency = decay(ages, self.config.recency_half_life_hours)
         importance = importances(entries)
-        composite = composite_score(self.config, relevance, recency, importance)
+        parts = composite_parts(self.config, relevance, recency, importance)
+        composite = parts[0] + parts[1] + parts[2]
         rows = zip(
             entries,
             relevance.tolist(),
@@ -310,15 +311,14 @@ class MemorySelector:
         return relevance, sources
 
 
-def composite_score(
+def composite_parts(
     config: SelectionConfig, relevance: Floats, recency: Floats, importance: Floats
-) -> Floats:
-    """(n,) weighted sum of three (n,) signals; the formula of seed and store ranker alike."""
-    return np.asarray(
-        config.relevance_weight * relevance
-        + config.recency_weight * recency
-        + config.importance_weight * importance,
-        dtype=np.float64,
+) -> tuple[Floats, Floats, Floats]:
+    """(n,) weighted signals, whose sum is the composite; for selector and store ranker alike."""
+    return (
+        config.relevance_weight * relevance,
+        config.recency_weight * recency,
+        config.importance_weight * importance,
     )
 
 
