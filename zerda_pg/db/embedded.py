@@ -225,10 +225,10 @@ class _Client:
     def _start(self) -> None:
         _check_data(self.cluster)
         account = choose_account(self.binaries)
+        settings = server_settings(memory=usable_memory(), shared_memory=shared_memory_free())
         if not self.cluster.exists():
             logger.info("creating a database in %s", self.cluster.data_directory)
-            create_cluster(self.cluster, account, self.version)
-        settings = server_settings(memory=usable_memory(), shared_memory=shared_memory_free())
+            create_cluster(self.cluster, account, settings)
         start_server(self.cluster, account, settings)
         logger.info(
             "embedded PostgreSQL %s started, data in %s",

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,7 +26,6 @@ from typing import IO
 from psycopg import pq
 
 from zerda_pg.db.embedded_account import Account, adopt
-from zerda_pg.db.embedded_binaries import major
 from zerda_pg.db.embedded_files import ROLE, Cluster, private_descriptor
 from zerda_pg.errors import DatabaseUnavailableError
 
@@ -55,8 +55,11 @@ _IMMEDIATE_STOP_TIMEOUT = 5.0
 # Seconds between two looks; connecting to a server that is not ready costs 1 ms.
 _POLL_INTERVAL = 0.005
 
+# What PostgreSQL's programs write before the reason for which they give up.
+_COMPLAINT = re.compile(r"(?:PANIC|FATAL|ERROR|error|sh|unshare): +(.*)")
 
-def create_cluster(cluster: Cluster, account: Account, version: str) -> None:
+
+def create_cluster(cluster: Cluster, account: Account, settings: Mapping[str, str]) -> None:
     """Run initdb beside the data directory, then move the result there: all of it or nothing.
 
     Raises:
@@ -70,7 +73,7 @@ def create_cluster(cluster: Cluster, account: Account, version: str) -> None:
     try:
         if account.uid is not None:
             os.chown(partial, account.uid, account.gid or -1)
-        _run_initdb(partial, account, major(version))
+        _run_initdb(partial, account, cluster.major, settings)
         # An empty directory may stand there; one with something in it makes this fail.
         partial.rename(cluster.data_directory)
         _sync_directory(cluster.home)
@@ -78,7 +81,7 @@ def create_cluster(cluster: Cluster, account: Account, version: str) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _run_initdb(directory: Path, account: Account, major_version: int) -> None:
+def _run_initdb(directory: Path, account: Account, major: int, settings: Mapping[str, str]) -> None:
     command = [
         *account.prefix,
         str(account.binaries.initdb),
@@ -87,7 +90,9 @@ def _run_initdb(directory: Path, account: Account, major_version: int) -> None:
         "--auth=trust",
         "--encoding=UTF8",
         "--no-instructions",
-        *_locale_options(major_version),
+        # The one setting that matters here: /dev/shm may be too small even for this.
+        f"--set=dynamic_shared_memory_type={settings['dynamic_shared_memory_type']}",
+        *_locale_options(major),
     ]
     try:
         result = subprocess.run(
@@ -112,9 +117,9 @@ def _run_initdb(directory: Path, account: Account, major_version: int) -> None:
         )
 
 
-def _locale_options(major_version: int) -> list[str]:
+def _locale_options(major: int) -> list[str]:
     """One collation everywhere, whatever the machine's locales: a cluster may move."""
-    if major_version < 17:
+    if major < 17:
         return ["--locale=C", "--lc-ctype=C.UTF-8"]
     options = ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     if sys.platform.startswith("linux"):
@@ -219,11 +224,12 @@ def _wait_until_ready(cluster: Cluster, pipe: int, log_start: int) -> None:
 
 
 def _reason(lines: list[str]) -> str:
-    """The line of an output that says what went wrong."""
-    for mark in ("PANIC:", "FATAL:", "error:", "could not", "No space left"):
-        for line in reversed(lines):
-            if mark in line:
-                return line.partition(mark)[2].strip() if mark.endswith(":") else line.strip()
+    """The line of an output that says what went wrong: the first, others follow from it."""
+    for line in lines:
+        found = _COMPLAINT.search(line)
+        # Our own question whether it is ready leaves a complaint too.
+        if found is not None and not found[1].startswith("the database system is"):
+            return found[1].strip()
     return lines[-1].strip() if lines else "it said nothing"
 
 
