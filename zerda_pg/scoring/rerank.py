@@ -56,7 +56,7 @@ CandidateLike: TypeAlias = (
     Candidate | tuple[str, float] | tuple[str, float, str] | tuple[str, float, str, int]
 )
 GetVector: TypeAlias = Callable[[str, str], ArrayLike | None]
-ChannelMap: TypeAlias = Mapping[str, float] | Mapping[tuple[str, str], float]
+ChannelMap: TypeAlias = Mapping[Any, float]
 """By id, or by (source_graph, id), which goes before the bare id."""
 
 
@@ -280,9 +280,8 @@ def _boost(channel: ChannelMap | None, candidate: Candidate) -> float | None:
     """The candidate's value in a boost channel; None where it is absent."""
     if not channel:
         return None
-    values: Mapping[Any, float] = channel
-    value = values.get((candidate.source_graph, candidate.id), values.get(candidate.id))
-    return present(value)
+    bare = channel.get(candidate.id)
+    return present(channel.get((candidate.source_graph, candidate.id), bare))
 
 
 def present(value: float | None) -> float | None:
