@@ -30,7 +30,7 @@ class CheckedModels:
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self._directory = (directory or Path.home() / ".cache" / "zerda_pg") / "models"
+        self._directory = (directory or _default_directory()) / "models"
 
     def recall(self, files: Iterable[Path], packages: Iterable[str]) -> dict[str, str | int] | None:
         """The notes on a model in just this state of its files and libraries, else None."""
@@ -65,11 +65,25 @@ class CheckedModels:
 
 def _identity(files: Iterable[Path], packages: Iterable[str]) -> list[str]:
     lines = [f"rules {_RULES}"]
-    lines += [f"{package} {metadata.version(package)}" for package in packages]
+    lines += [f"{package} {_version(package)}" for package in packages]
     for file in files:
         status = file.stat()
         lines.append(f"{os.fspath(file)} {status.st_size} {status.st_mtime_ns}")
     return lines
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # onnxruntime comes as onnxruntime-gpu too
+        return "unknown"
+
+
+def _default_directory() -> Path:
+    try:
+        return Path.home() / ".cache" / "zerda_pg"
+    except RuntimeError:  # a container's user may have no home
+        return Path(os.devnull)
 
 
 def sha256_of(file: Path) -> str:
