@@ -199,7 +199,7 @@ def test_ties_break_by_id_and_now_replays() -> None:
     selected = MemorySelector().select_entries("q", entries, now=NOW)
     assert [e.id for e in selected] == ["a", "b", "c", "d"]
     moment = datetime.fromtimestamp(NOW, UTC)
-    first = MemorySelector().explain("q", entries, now=moment)  # type: ignore[arg-type]
+    first = MemorySelector().explain("q", entries, now=moment)
     assert first == MemorySelector().explain("q", entries, now=NOW)
 
 

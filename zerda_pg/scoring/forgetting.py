@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,7 @@ class ForgettingMechanism:
         self.config = config if compat is None else replace(config, compat=compat)
 
     def apply(
-        self, entries: Sequence[MemoryEntry], *, now: float | None = None
+        self, entries: Sequence[MemoryEntry], *, now: float | datetime | None = None
     ) -> tuple[list[MemoryEntry], list[MemoryEntry]]:
         """Fade every entry in place; `(alive, forgotten)`, each in the order given.
 
@@ -143,7 +144,7 @@ class ForgettingMechanism:
             (alive if kept else forgotten).append(entry)
         return alive, forgotten
 
-    def apply_to_single(self, entry: MemoryEntry, *, now: float | None = None) -> bool:
+    def apply_to_single(self, entry: MemoryEntry, *, now: float | datetime | None = None) -> bool:
         """Fade one entry in place; whether it is to be kept."""
         importance, factor = self._faded(entry, now)
         entry.importance, entry.decay_factor = importance, factor
@@ -151,7 +152,7 @@ class ForgettingMechanism:
         pinned = PINNED_TAG in entry.tags if self.config.compat else is_pinned(entry)
         return pinned or entry.effective_importance > self.config.deletion_threshold
 
-    def score_retention(self, entry: MemoryEntry, *, now: float | None = None) -> float:
+    def score_retention(self, entry: MemoryEntry, *, now: float | datetime | None = None) -> float:
         """What a run would leave of the effective importance, in [0, 1]; changes nothing.
 
         With `compat`, as in the original, before its floors.
@@ -162,7 +163,9 @@ class ForgettingMechanism:
         left = entry.importance * self._retention(entry, now) * entry.decay_factor
         return max(0.0, min(1.0, left))
 
-    def report(self, entries: Sequence[MemoryEntry], *, now: float | None = None) -> dict[str, Any]:
+    def report(
+        self, entries: Sequence[MemoryEntry], *, now: float | datetime | None = None
+    ) -> dict[str, Any]:
         """How many entries are at risk (retention below 0.2), and the first ten ids."""
         moment = time.time() if now is None else to_epoch(now, "now")
         at_risk = [e.id for e in entries if self.score_retention(e, now=moment) < AT_RISK]
@@ -177,11 +180,11 @@ class ForgettingMechanism:
             },
         }
 
-    def _retention(self, entry: MemoryEntry, now: float | None) -> float:
+    def _retention(self, entry: MemoryEntry, now: float | datetime | None) -> float:
         moment = time.time() if now is None else to_epoch(now, "now")
         return float(retention(moment - entry.last_access, entry.access_count, self.config))
 
-    def _faded(self, entry: MemoryEntry, now: float | None) -> tuple[float, float]:
+    def _faded(self, entry: MemoryEntry, now: float | datetime | None) -> tuple[float, float]:
         """Importance and decay factor after a run."""
         left = self._retention(entry, now)
         floor = self.config.min_importance

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -167,7 +168,7 @@ class MemorySelector:
         candidates: Sequence[MemoryEntry | HitLike],
         similarity_scores: Mapping[str, float] | None = None,
         *,
-        now: float | None = None,
+        now: float | datetime | None = None,
     ) -> list[ScoredMemory]:
         """The best candidates that fit, best first; ties break by id.
 
@@ -191,7 +192,7 @@ class MemorySelector:
         candidates: Sequence[MemoryEntry | HitLike],
         similarity_scores: Mapping[str, float] | None = None,
         *,
-        now: float | None = None,
+        now: float | datetime | None = None,
     ) -> list[MemoryEntry]:
         """The entries of `select`."""
         selected = self.select(query, candidates, similarity_scores, now=now)
@@ -204,7 +205,7 @@ class MemorySelector:
         similarity_scores: Mapping[str, float] | None = None,
         *,
         rejected: bool = False,
-        now: float | None = None,
+        now: float | datetime | None = None,
     ) -> list[dict[str, Any]]:
         """`select` as rows of data: `ScoredMemory.to_dict` and `relevance_source`.
 
@@ -239,7 +240,7 @@ class MemorySelector:
         query: str,
         candidates: Sequence[MemoryEntry | HitLike],
         similarity_scores: Mapping[str, float] | None,
-        now: float | None,
+        now: float | datetime | None,
     ) -> tuple[list[ScoredMemory], Packed]:
         moment = time.time() if now is None else to_epoch(now, "now")
         scored = self._score(query, candidates, similarity_scores or {}, moment)
