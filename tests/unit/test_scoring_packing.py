@@ -18,7 +18,7 @@ from zerda_pg.scoring.packing import Policy, check_policy, pack, pack_measured
 POLICIES: tuple[Policy, ...] = ("skip", "stop", "value", "optimal")
 
 # few distinct values make ties, many make near-ties: both are wanted
-SCORES = st.one_of(st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, 1.0]), st.floats(0.0, 1.0))
+SCORES = st.one_of(st.sampled_from([0.0, 5e-324, 0.1, 0.2, 0.3, 0.5, 1.0]), st.floats(0.0, 1.0))
 ROWS = st.lists(st.tuples(SCORES, st.integers(0, 15)), max_size=9)
 
 

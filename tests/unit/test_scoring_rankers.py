@@ -27,7 +27,6 @@ def signals(rows: list[dict[str, Any]], lexical_total: float = 10.0) -> Signals:
 
     return Signals(
         ids=[row["id"] for row in rows],
-        bodies=[row.get("body", "") for row in rows],
         kinds=[row.get("kind") for row in rows],
         similarity=floats("similarity", math.nan),
         lexical=floats("lexical", 0.0),

@@ -57,7 +57,8 @@ def solve(scores: Floats, lengths: Ints, budget: int, count: int) -> tuple[list[
     fitting = np.flatnonzero(lengths <= budget)
     weights = lengths[fitting]
     top = scores[fitting].max(initial=0.0)
-    profits = np.rint(scores[fitting] * (2.0**SCORE_BITS / top if top > 0.0 else 0.0))
+    # a share of the greatest first: its inverse can overflow
+    profits = np.rint(scores[fitting] / (top if top > 0.0 else 1.0) * 2.0**SCORE_BITS)
     count = min(count, len(fitting))
     greatest = np.sort(np.argsort(-profits, kind="stable")[:count])
     if weights[greatest].sum() <= budget:
