@@ -130,7 +130,7 @@ class _Model:
         place of 280: no padding is computed, and one session serves queries too.
         """
         result = np.empty((len(texts), _DIMENSIONS), dtype=np.float32)
-        if len(texts) == 1 or threads == 1:
+        if len(texts) <= 1 or threads == 1:
             for row, text in zip(result, texts, strict=True):
                 row[:] = self._vector(text)
         else:
