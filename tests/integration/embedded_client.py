@@ -47,8 +47,21 @@ def attempt(home):
         print(type(error).__name__, error, flush=True)
 """
 
+# What follows runs as an ordinary user. Where that is not so already, everything is imported and
+# used once before root becomes nobody, who may be unable to read root's Python.
+AS_ORDINARY_USER = """
+import os, tempfile
+if os.geteuid() == 0:
+    with tempfile.TemporaryDirectory() as name:
+        attempt(name)
+        attempt("/dev/null")
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+"""
 
-def python(code: str, *arguments: object, prefix: Sequence[str] = (), **options: Any) -> list[str]:
+
+def python(code: str, *arguments: object, prefix: Sequence[str] = ()) -> list[str]:
     """Run a program to its end; the lines of its output."""
     result: subprocess.CompletedProcess[str] = subprocess.run(
         [*prefix, sys.executable, "-c", code, *map(str, arguments)],
@@ -58,7 +71,6 @@ def python(code: str, *arguments: object, prefix: Sequence[str] = (), **options:
         text=True,
         timeout=120,
         check=False,
-        **options,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()

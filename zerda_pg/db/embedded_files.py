@@ -266,7 +266,8 @@ class Cluster:
         """Remove the short folder of a server that has stopped."""
         if self.socket_directory != self.data_directory:
             with contextlib.suppress(OSError):
-                self.socket_directory.rmdir()
+                if self._socket_is_ours():
+                    self.socket_directory.rmdir()
 
     def _socket_is_ours(self) -> bool:
         """Whether the socket's folder was made by us: anyone may make one in /tmp."""

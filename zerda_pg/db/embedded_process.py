@@ -350,7 +350,9 @@ def _remove_stale_files(cluster: Cluster) -> None:
 
 
 def stop_server(cluster: Cluster) -> bool:
-    """Stop the server: fast, then immediate. Whether it is gone."""
+    """Stop the server that a client started: fast, then immediate. Whether it is gone."""
+    if not cluster.server_lock_is_held():
+        return False  # there is none, or someone started it by hand
     pid = _postmaster(cluster)
     steps = ((signal.SIGINT, _FAST_STOP_TIMEOUT), (signal.SIGQUIT, _IMMEDIATE_STOP_TIMEOUT))
     for number, patience in steps:
