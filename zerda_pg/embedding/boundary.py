@@ -55,6 +55,11 @@ class EmbeddedTexts(NamedTuple):
 def embed_documents(embedder: Embedder, texts: Sequence[str]) -> EmbeddedTexts:
     """Embed texts to be stored.
 
+    A text longer than the model's window is cut there and marked, not split: dense recall at 10
+    was 70.6 % on BEAM-100K (70.2 % on LongMemEval-mini) for the first window alone, 63.8 (69.6)
+    for the mean over all windows, 68.9 (69.3) with 0.85 of the weight on the first, 61.9 (67.4)
+    for the best window.
+
     Raises:
         InvalidContentError: A text is empty or blank, or has a lone surrogate.
         EmbeddingModelError: The embedder fails its checks or returns anything but unit vectors.
