@@ -102,7 +102,7 @@ class EmbeddedServer:
             if client is not None:
                 client.holds -= 1
                 if client.holds == 0:
-                    _clients.pop(client.cluster.home, None)
+                    _clients.pop((client.cluster.home, client.binaries.bindir), None)
                     client.leave()
 
     def __enter__(self) -> Self:
@@ -126,7 +126,8 @@ def acquire(home: Path | None = None, *, bindir: Path | None = None) -> Embedded
     """Start the server, or join it where it runs already.
 
     Calls from one process share one hold on the server. A forked child may release what it
-    inherited, which never stops the server of a living parent.
+    inherited, which never stops the server of a living parent. A process that is killed leaves the
+    server running, until another client leaves as the last.
 
     Args:
         home: the data home, created if absent; None for the platform's place for user data.
@@ -143,12 +144,13 @@ def acquire(home: Path | None = None, *, bindir: Path | None = None) -> Embedded
     place = _resolve(home)
     binaries = locate(bindir)
     with _registry_lock, translated(place):
-        client = _clients.get(place)
+        key = (place, binaries.bindir)
+        client = _clients.get(key)
         if client is None:
             client = _Client(place, binaries)
         client.join()
         client.holds += 1
-        _clients[place] = client
+        _clients[key] = client
         return EmbeddedServer(client)
 
 
@@ -294,7 +296,7 @@ def _check_data(cluster: Cluster) -> None:
         )
 
 
-_clients: dict[Path, _Client] = {}
+_clients: dict[tuple[Path, Path], _Client] = {}
 _registry_lock = threading.RLock()
 
 

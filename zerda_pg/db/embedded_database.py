@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import platform
 import re
+from typing import TypeAlias
 
 import psycopg
 
@@ -14,12 +14,12 @@ from zerda_pg.errors import ConfigError, DatabaseUnavailableError
 
 __all__ = ["prepare_database"]
 
-logger = logging.getLogger("zerda_pg.embedded")
-
 # Key of the advisory lock: CREATE EXTENSION IF NOT EXISTS fails when two sessions run it at once.
 _EXTENSION_LOCK = 0x7A65726461
 _OLDEST_PGVECTOR = (0, 8)
 _EXTENSIONS = ("vector", "btree_gin")
+
+_Connection: TypeAlias = psycopg.Connection[tuple[object, ...]]
 
 
 def prepare_database(cluster: Cluster, binaries: Binaries, known: Known) -> None:
@@ -31,7 +31,7 @@ def prepare_database(cluster: Cluster, binaries: Binaries, known: Known) -> None
     """
     with _connect(cluster) as connection:
         try:
-            missing = _missing_extensions(connection)
+            missing = _missing_extensions(connection, binaries)
             if missing:
                 _create_extensions(connection, missing, binaries)
             if not known.is_checked(binaries):
@@ -48,7 +48,7 @@ def prepare_database(cluster: Cluster, binaries: Binaries, known: Known) -> None
             ) from error
 
 
-def _connect(cluster: Cluster) -> psycopg.Connection[tuple[object, ...]]:
+def _connect(cluster: Cluster) -> _Connection:
     try:
         return psycopg.connect(**cluster.connection(), autocommit=True)
     except psycopg.OperationalError:
@@ -63,25 +63,30 @@ def _connect(cluster: Cluster) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(**cluster.connection(), autocommit=True)
 
 
-def _missing_extensions(connection: psycopg.Connection[tuple[object, ...]]) -> list[str]:
+def _missing_extensions(connection: _Connection, binaries: Binaries) -> list[str]:
+    versions = _versions(connection)
+    if "vector" in versions and not _is_recent(versions["vector"]):
+        # The database is older than its server may be by now.
+        connection.execute("ALTER EXTENSION vector UPDATE")
+        versions = _versions(connection)
+        if not _is_recent(versions["vector"]):
+            raise ConfigError(
+                f"the PostgreSQL of {binaries.bindir} has pgvector {versions['vector']}, but 0.8 "
+                "or newer is needed: install that for it, or unset ZERDA_PG_BINDIR"
+            )
+    return [name for name in _EXTENSIONS if name not in versions]
+
+
+def _versions(connection: _Connection) -> dict[str, str]:
     rows = connection.execute("SELECT extname, extversion FROM pg_extension").fetchall()
-    present = {str(name): str(version) for name, version in rows}
-    if "vector" in present:
-        _check_pgvector(present["vector"])
-    return [name for name in _EXTENSIONS if name not in present]
+    return {str(name): str(version) for name, version in rows}
 
 
-def _check_pgvector(version: str) -> None:
-    if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < _OLDEST_PGVECTOR:
-        raise ConfigError(
-            f"the database has pgvector {version}, but 0.8 or newer is needed: install it for the "
-            "server of ZERDA_PG_BINDIR and run ALTER EXTENSION vector UPDATE"
-        )
+def _is_recent(pgvector: str) -> bool:
+    return tuple(map(int, re.findall(r"\d+", pgvector)[:2])) >= _OLDEST_PGVECTOR
 
 
-def _create_extensions(
-    connection: psycopg.Connection[tuple[object, ...]], names: list[str], binaries: Binaries
-) -> None:
+def _create_extensions(connection: _Connection, names: list[str], binaries: Binaries) -> None:
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [_EXTENSION_LOCK])
         for name in names:
@@ -93,4 +98,4 @@ def _create_extensions(
                     f"{'pgvector 0.8 or newer' if name == 'vector' else 'its contrib modules'} "
                     "for it, or unset ZERDA_PG_BINDIR"
                 ) from error
-    _missing_extensions(connection)
+    _missing_extensions(connection, binaries)

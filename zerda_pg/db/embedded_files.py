@@ -42,6 +42,19 @@ DATABASE = "zerda"
 _LONGEST_SOCKET_PATH = 100
 # Bytes after which the next start begins a new log. A start and a stop write some ten lines.
 _LOG_LIMIT = 4 << 20
+# What the system says of a disk, and of a path, that is of no use as it is.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_UNUSABLE = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)
 # Seconds between two tries for a lock.
 _LOCK_INTERVAL = 0.005
 
@@ -119,16 +132,20 @@ def translated(home: Path) -> Iterator[None]:
             f"({error}): end it"
         ) from error
     except OSError as error:
-        where = error.filename or home
-        reason = f"{where}: {error.strerror or error}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        reason = f"{error.filename or home}: {error.strerror or error}"
+        if error.errno in _NO_ROOM:
             raise DatabaseUnavailableError(
                 f"no room for the data home {home} ({reason}): make room, or set ZERDA_PG_HOME to "
                 "a directory on another disk"
             ) from error
-        raise ConfigError(
-            f"the data home {home} cannot be used ({reason}): make it writable, or set "
-            "ZERDA_PG_HOME to another directory"
+        if error.errno in _UNUSABLE:
+            raise ConfigError(
+                f"the data home {home} cannot be used ({reason}): make it a directory that you "
+                "can write, or set ZERDA_PG_HOME to another"
+            ) from error
+        raise DatabaseUnavailableError(
+            f"the embedded server on {home} cannot be used ({reason}): try again, or set "
+            "ZERDA_PG_URL to the address of another server"
         ) from error
     except psycopg.Error as error:
         raise DatabaseUnavailableError(

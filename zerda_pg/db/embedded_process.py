@@ -56,7 +56,7 @@ _IMMEDIATE_STOP_TIMEOUT = 5.0
 _POLL_INTERVAL = 0.005
 
 # What PostgreSQL's programs write before the reason for which they give up.
-_COMPLAINT = re.compile(r"(?:PANIC|FATAL|ERROR|error|sh|unshare): +(.*)")
+_COMPLAINT = re.compile(r"(?<![\w-])(?:PANIC|FATAL|ERROR|error|sh|unshare): +(.*)")
 
 
 def create_cluster(cluster: Cluster, account: Account, settings: Mapping[str, str]) -> None:
