@@ -39,7 +39,7 @@ each is one unknown piece."""
 
 _MAX_THREADS = 3
 """Threads for many texts, unless told otherwise: each holds some 20 MB, and with three a process
-that only embeds stays under 300 MB."""
+that only embeds takes 300 MB."""
 
 
 class OnnxEmbedder:
