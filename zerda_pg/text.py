@@ -21,15 +21,18 @@ MAX_DIGITS = 4000
 
 
 def body_of(content: object) -> str:
-    """The text of a content: a chat turn as a transcript, text as it is, else compact JSON.
+    """The text of a content: turns and messages as a transcript, text as it is, else JSON.
 
     Source of the transcript's form: the seed's `get_as_text`.
     """
     if isinstance(content, str):
         return content
-    if isinstance(content, Mapping) and content and content.keys() <= {"input", "output"}:
-        lines = [("user", content.get("input")), ("assistant", content.get("output"))]
-        return "\n".join(f"{who}: {_plain(said)}" for who, said in lines if said is not None)
+    if isinstance(content, Mapping):
+        if content and content.keys() <= {"input", "output"}:
+            lines = [("user", content.get("input")), ("assistant", content.get("output"))]
+            return "\n".join(f"{who}: {_plain(said)}" for who, said in lines if said is not None)
+        if content.keys() == {"speaker", "text"}:
+            return f"{_plain(content['speaker'])}: {_plain(content['text'])}"
     return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
 

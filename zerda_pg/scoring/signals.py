@@ -21,8 +21,6 @@ class Signals:
     """
 
     ids: list[str]
-    bodies: list[str]
-    """The searched text; rankers that match words read it."""
     kinds: list[str | None]
     similarity: Floats
     """Cosine to the query, in [-1, 1]; NaN: no vector."""
@@ -43,6 +41,9 @@ class Signals:
     """Unique undirected neighbours over has_child, related and invalidated_by."""
     touched: NDArray[np.bool_]
     """Whether the current session touched it."""
+    neighbours: list[list[int]] = field(default_factory=list)
+    """(n) rows at the other end of each row's edges (`precedes`, `related`, `has_child`); empty
+    where the graph was not asked for."""
     vectors: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """Unit vectors by id, fetched only where the ranker diversifies."""
 

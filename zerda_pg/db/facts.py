@@ -1,0 +1,109 @@
+"""What must be known of a database before it is used, asked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from zerda_pg.db.migrations import OLDEST_PGVECTOR, OLDEST_SERVER, check_revision
+from zerda_pg.errors import ConfigError, SchemaOutdatedError
+
+__all__ = ["DatabaseFacts", "Model", "active_model", "read_facts", "register_model"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseFacts:
+    """Versions, and where the vector type lives."""
+
+    server: int
+    """Major version of PostgreSQL."""
+    revision: str | None
+    """Of the schema."""
+    pgvector: str
+    vector_schema: str
+    """Quoted."""
+    halfvec_oid: int
+    read_only: bool
+    """A replica, or a database set to read only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """An embedding model as the database records it."""
+
+    id: int
+    name: str
+    fingerprint: str
+    dimensions: int
+
+
+_FACTS = text(
+    """
+    SELECT current_setting('server_version_num')::int / 10000 AS server,
+           x.extversion AS pgvector,
+           quote_ident(n.nspname) AS vector_schema,
+           t.oid AS halfvec_oid,
+           to_regclass('zerda.alembic_version') IS NOT NULL AS migrated,
+           current_setting('transaction_read_only') = 'on' AS read_only
+    FROM (SELECT 1) AS always
+    LEFT JOIN pg_extension x ON x.extname = 'vector'
+    LEFT JOIN pg_namespace n ON n.oid = x.extnamespace
+    LEFT JOIN pg_type t ON t.typnamespace = x.extnamespace AND t.typname = 'halfvec'
+    """
+)
+
+
+def read_facts(connection: Connection) -> DatabaseFacts:
+    """Ask, and refuse what zerda_pg cannot work with.
+
+    Raises:
+        ConfigError: If PostgreSQL or pgvector is too old.
+        SchemaOutdatedError: If the schema is missing or older than this package.
+        SchemaTooNewError: If it is of a later major version.
+    """
+    row = connection.execute(_FACTS).one()
+    if row.server < OLDEST_SERVER:
+        raise ConfigError(
+            f"PostgreSQL {OLDEST_SERVER} or newer is needed, the server is {row.server}"
+        )
+    if not row.migrated or row.pgvector is None:
+        raise SchemaOutdatedError("the database has no zerda schema yet: run `zerda-pg migrate`")
+    if tuple(int(part) for part in row.pgvector.split(".")[:2]) < OLDEST_PGVECTOR:
+        raise ConfigError(f"pgvector 0.8 or newer is needed, the database has {row.pgvector}")
+    revision = connection.scalar(text("SELECT version_num FROM zerda.alembic_version"))
+    check_revision(revision)
+    return DatabaseFacts(
+        server=row.server,
+        revision=revision,
+        pgvector=row.pgvector,
+        vector_schema=row.vector_schema,
+        halfvec_oid=row.halfvec_oid,
+        read_only=row.read_only,
+    )
+
+
+_ACTIVE = text(
+    "SELECT id, name, fingerprint, dimensions FROM zerda.embedding_models WHERE state = 'active'"
+)
+
+
+def active_model(connection: Connection) -> Model | None:
+    """The model whose vectors searches compare with, or None in an empty store."""
+    row = connection.execute(_ACTIVE).one_or_none()
+    return None if row is None else Model(**row._mapping)
+
+
+def register_model(connection: Connection, name: str, fingerprint: str, dimensions: int) -> Model:
+    """Record the model as the active one, unless another process was first; return the active."""
+    connection.execute(
+        text(
+            "INSERT INTO zerda.embedding_models (name, fingerprint, dimensions, state, created_at)"
+            " VALUES (:name, :fingerprint, :dimensions, 'active', now()) ON CONFLICT DO NOTHING"
+        ),
+        {"name": name, "fingerprint": fingerprint, "dimensions": dimensions},
+    )
+    model = active_model(connection)
+    if model is None:
+        raise ConfigError("the database records no active embedding model: finish the re-embedding")
+    return model

@@ -1,0 +1,171 @@
+"""Gathering: the hot statement, run and turned into arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Row
+
+from zerda_pg.db.criteria import Criteria
+from zerda_pg.db.facts import DatabaseFacts
+from zerda_pg.db.gather import GatherShape, gather_sql
+from zerda_pg.db.vectors import HalfvecParam, parse_halfvec
+from zerda_pg.scoring.signals import Signals
+
+__all__ = ["Gathered", "Question", "Term", "gather", "gather_many"]
+
+QUERY_CHARACTERS = 20_000
+"""Part of a query whose words are looked up: thousands of words, of which the rarest count."""
+
+ARM_BITS = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of the store."""
+
+    criteria: Criteria
+    text: str
+    vector: NDArray[np.float32] | None
+    """(d,) unit norm; None: words only."""
+    model_id: int | None
+    language: str
+    current_session: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """A lexeme of the query."""
+
+    lexeme: str
+    entries: int
+    """How many entries have it."""
+    counted: int
+    """How many had it when they were last counted."""
+    looked_up: bool
+    """Whether it drove the lexical arm; else it only scored what other arms found."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gathered:
+    """Candidates: the signals that rankers see, and what packing and the report need."""
+
+    signals: Signals
+    versions: list[int]
+    sessions: list[str | None]
+    sizes: NDArray[np.int64]
+    """(n,) UTF-8 bytes of each body."""
+    arms: NDArray[np.int64]
+    """(n,) which arms found each row, as `ARM_BITS`."""
+    terms: list[Term]
+
+    def arm_counts(self) -> dict[str, int]:
+        """Candidates by arm; one that several arms found counts in each."""
+        return {arm: int(((self.arms & bit) > 0).sum()) for arm, bit in ARM_BITS.items()}
+
+
+def gather(
+    connection: Connection, facts: DatabaseFacts, question: Question, shape: GatherShape
+) -> Gathered:
+    """Every candidate with its raw signals, in one round trip."""
+    sql = gather_sql(question.criteria, shape, facts.vector_schema)
+    found = connection.exec_driver_sql(sql, _parameters(question))
+    return _gathered(found.all(), shape)
+
+
+def gather_many(
+    connection: Connection,
+    facts: DatabaseFacts,
+    questions: Sequence[Question],
+    shape: GatherShape,
+) -> list[Gathered]:
+    """The same for several questions of one shape, in one round trip."""
+    sql = gather_sql(questions[0].criteria, shape, facts.vector_schema)
+    parts: list[str] = []
+    parameters = _parameters(questions[0])
+    for number, question in enumerate(questions):
+        part = sql
+        for name in _OWN & parameters.keys():
+            part = part.replace(f"%({name})s", f"%({name}_{number})s")
+            parameters[f"{name}_{number}"] = _parameters(question)[name]
+        parts.append(f"SELECT {number} AS question, g.* FROM ({part}) AS g")
+    rows = connection.exec_driver_sql(" UNION ALL ".join(parts), parameters).all()
+    return [
+        _gathered([row for row in rows if row.question == number], shape)
+        for number in range(len(questions))
+    ]
+
+
+_OWN = {"query_text", "query_vector"}
+"""Parameters in which the questions of one call differ."""
+
+
+def _parameters(question: Question) -> dict[str, Any]:
+    parameters = question.criteria.params() | {
+        "query_text": question.text[:QUERY_CHARACTERS],
+        "language": f"pg_catalog.{question.language}",
+        "model": question.model_id,
+        "current_session": question.current_session,
+    }
+    if question.vector is not None:
+        parameters["query_vector"] = HalfvecParam(question.vector)
+    return parameters
+
+
+def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
+    # one order of rows, so that nothing after depends on the plan
+    rows = sorted(found, key=lambda row: str(row.id))
+    columns = {
+        name: [getattr(row, name) for row in rows]
+        for name in (
+            "id", "version", "arms", "kind", "session_id", "similarity", "lexical",
+            "lexical_total", "age", "updated_age", "accessed_age", "importance", "access_count",
+            "degree", "touched", "bytes", "ends", "terms", "vector",
+        )
+    }  # fmt: skip
+
+    def floats(name: str) -> NDArray[np.float64]:
+        return np.array(columns[name], dtype=np.float64)
+
+    ids: list[str] = columns["id"]
+    row_of = {entry_id: row for row, entry_id in enumerate(ids)}
+    terms: list[Any] = next((listed for listed in columns["terms"] if listed), [])
+    signals = Signals(
+        ids=ids,
+        kinds=columns["kind"],
+        similarity=floats("similarity"),
+        lexical=floats("lexical"),
+        lexical_total=float(columns["lexical_total"][0]) if ids else 0.0,
+        age_seconds=floats("age"),
+        updated_age_seconds=floats("updated_age"),
+        accessed_age_seconds=floats("accessed_age"),
+        importance=floats("importance"),
+        access_count=np.array(columns["access_count"], dtype=np.int64),
+        degree=np.array(columns["degree"], dtype=np.int64),
+        touched=np.array(columns["touched"], dtype=np.bool_),
+        neighbours=[
+            [row_of[end] for end in ends or () if end in row_of] for ends in columns["ends"]
+        ]
+        if shape.graph
+        else [],
+        vectors={
+            entry_id: parse_halfvec(vector)
+            for entry_id, vector in zip(ids, columns["vector"], strict=True)
+            if vector is not None
+        },
+    )
+    return Gathered(
+        signals=signals,
+        versions=columns["version"],
+        sessions=columns["session_id"],
+        sizes=np.array(columns["bytes"], dtype=np.int64),
+        arms=np.array(columns["arms"], dtype=np.int64),
+        terms=[
+            Term(lexeme=lexeme, entries=entries, counted=counted, looked_up=drives)
+            for lexeme, entries, counted, drives in terms
+        ],
+    )

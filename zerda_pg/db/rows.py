@@ -1,0 +1,101 @@
+"""Database rows to values; dicts and row objects go no further up than this."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from zerda_pg.entry import MemoryEntry, MemoryType, Status
+from zerda_pg.text import content_hash
+
+__all__ = ["dump_rows", "entry_from_row", "entry_to_json"]
+
+
+def _utc(value: datetime | None) -> datetime | None:
+    return None if value is None else value.astimezone(UTC)
+
+
+def entry_from_row(row: Row[Any]) -> MemoryEntry:
+    """A fresh entry from a row of `entries` (or a version) joined to `entry_state`.
+
+    It skips the constructor's checks: the database has made them.
+    """
+    entry = MemoryEntry.__new__(MemoryEntry)
+    entry.content = row.content
+    entry.timestamp = row.created_at.timestamp()
+    entry.memory_type = MemoryType(row.memory_type)
+    entry.importance = row.importance
+    entry.access_count = row.access_count
+    entry.tags = list(row.tags)
+    entry.metadata = dict(row.metadata)
+    entry.embedding = None
+    entry.last_access = row.last_access.timestamp()
+    entry.decay_factor = row.decay_factor
+    entry.original_importance = row.original_importance
+    entry.id = row.id
+    entry.kind = row.kind
+    entry.session_id = row.session_id
+    entry.user_id = row.user_id
+    entry.agent_id = row.agent_id
+    entry.status = Status(row.status)
+    entry.valid_from = _utc(row.valid_from)
+    entry.valid_to = _utc(row.valid_to)
+    entry.expires_at = _utc(row.expires_at)
+    entry.updated_at = _utc(row.updated_at)
+    entry.recorded_at = _utc(row.recorded_at)
+    entry.invalidated_at = _utc(row.invalidated_at)
+    entry.version = row.version
+    entry.language = row.language
+    return entry
+
+
+def entry_to_json(
+    number: int,
+    entry: MemoryEntry,
+    *,
+    body: str,
+    language: str,
+    truncated: bool,
+    supersedes: Sequence[str],
+) -> Mapping[str, Any]:
+    """One element of `zerda.put_entries`' rows."""
+    return {
+        "n": number,
+        "id": entry.id,
+        "memory_type": entry.memory_type.value,
+        "kind": entry.kind,
+        "content": entry.content,
+        "body": body,
+        "session_id": entry.session_id,
+        "user_id": entry.user_id,
+        "agent_id": entry.agent_id,
+        "tags": entry.tags,
+        "metadata": entry.metadata,
+        "language": entry.language or language,
+        "status": entry.status.value,
+        "created_at": entry.created_at.isoformat(),
+        "valid_from": _iso(entry.valid_from),
+        "valid_to": _iso(entry.valid_to),
+        "expires_at": _iso(entry.expires_at),
+        "content_hash": content_hash(body),
+        "importance": entry.importance,
+        "original_importance": entry.original_importance,
+        "decay_factor": entry.decay_factor,
+        "access_count": entry.access_count,
+        "last_access": datetime.fromtimestamp(entry.last_access, UTC).isoformat(),
+        "truncated": truncated,
+        "supersedes": list(supersedes),
+    }
+
+
+def _iso(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat()
+
+
+def dump_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """JSON text for the `json` parameter; content keeps its form to the letter."""
+    return json.dumps(rows, ensure_ascii=False, allow_nan=False)

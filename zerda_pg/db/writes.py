@@ -1,0 +1,465 @@
+"""Operations that write: (connection, …) → values. They never open a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, bindparam, delete, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from zerda_pg.db.facts import DatabaseFacts
+from zerda_pg.db.reads import fetch_entry
+from zerda_pg.db.rows import dump_rows
+from zerda_pg.db.schema import (
+    changes,
+    edges,
+    embeddings,
+    entries,
+    entry_state,
+    entry_versions,
+    layer_entries,
+    lexemes,
+    session_touches,
+    tenants,
+)
+from zerda_pg.db.vectors import HalfvecArrayParam, HalfvecParam
+from zerda_pg.entry import MemoryEntry
+from zerda_pg.errors import ConflictError, NotFoundError
+from zerda_pg.scope import Scope
+
+__all__ = [
+    "Written",
+    "correct",
+    "delete_entries",
+    "discard",
+    "forget_session",
+    "insert_sequence",
+    "invalidate",
+    "purge",
+    "put_entries",
+    "record_access",
+    "relate",
+    "restore",
+    "unrelate",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What `zerda.put_entries` says of one row."""
+
+    n: int
+    """Its number in the batch."""
+    id: str
+    status: str
+    version: int
+    recorded_at: datetime
+
+
+def put_entries(
+    connection: Connection,
+    facts: DatabaseFacts,
+    scope: Scope,
+    model_id: int,
+    rows: Sequence[Mapping[str, Any]],
+    vectors: NDArray[np.float32],
+    *,
+    if_exists: str,
+    dedupe: bool,
+) -> list[Written]:
+    """Write a batch, all or nothing, in one round trip; the results in the batch's order."""
+    statement = (
+        "SELECT n, id, status, version, recorded_at FROM zerda.put_entries("
+        "%(tenant)s, %(user)s, %(model)s, %(rows)s::json, "
+        f"CAST(%(vectors)s AS {facts.vector_schema}.halfvec[]), %(if_exists)s, %(dedupe)s)"
+    )
+    found = connection.exec_driver_sql(
+        statement,
+        {
+            "tenant": scope.tenant_id,
+            "user": scope.user_id,
+            "model": model_id,
+            "rows": dump_rows(rows),
+            "vectors": HalfvecArrayParam(vectors, facts.halfvec_oid),
+            "if_exists": if_exists,
+            "dedupe": dedupe,
+        },
+    )
+    return sorted((Written(**row._mapping) for row in found), key=lambda written: written.n)
+
+
+def correct(
+    connection: Connection,
+    facts: DatabaseFacts,
+    scope: Scope,
+    entry_id: str,
+    *,
+    if_version: int | None,
+    columns: Mapping[str, Any],
+    state: Mapping[str, float],
+    vector: tuple[int, NDArray[np.float32], bool] | None,
+) -> MemoryEntry:
+    """Change an entry and keep the version before.
+
+    Args:
+        columns: New values of columns of `entries`.
+        state: New values of columns of `entry_state`.
+        vector: Model id, vector and whether the text was cut, where the text changed.
+
+    Raises:
+        NotFoundError: If the scope has no such entry.
+        ConflictError: If it is not at `if_version`.
+    """
+    tenant = scope.tenant_id
+    where = (entries.c.tenant_id == tenant, entries.c.id == entry_id)
+    version = connection.scalar(
+        select(entries.c.version).where(*where, _visible(scope)).with_for_update(key_share=True)
+    )
+    if version is None:
+        raise NotFoundError(f"there is no entry {entry_id!r} here")
+    if if_version is not None and version != if_version:
+        raise ConflictError(
+            f"entry {entry_id!r} is at version {version}, not {if_version}: read it again"
+        )
+    clock = connection.scalar(select(func.clock_timestamp()))
+    connection.execute(
+        text("SELECT zerda.keep_version(:tenant, :id, :clock)"),
+        {"tenant": tenant, "id": entry_id, "clock": clock},
+    )
+    connection.execute(
+        update(entries)
+        .where(*where)
+        .values(version=version + 1, recorded_at=clock, updated_at=clock, **columns)
+    )
+    if state:
+        connection.execute(
+            update(entry_state)
+            .where(entry_state.c.tenant_id == tenant, entry_state.c.entry_id == entry_id)
+            .values(**state)
+        )
+    _repeat(connection, scope, entry_id)
+    if vector is not None:
+        _replace_vector(connection, facts, scope, entry_id, *vector)
+    entry = fetch_entry(connection, scope, entry_id)
+    if entry is None:
+        raise NotFoundError(f"entry {entry_id!r} expired as it was changed")
+    return entry
+
+
+_REPEATED = (
+    "memory_type", "kind", "status", "session_id", "user_id", "agent_id", "valid_from",
+    "valid_to", "expires_at",
+)  # fmt: skip
+
+
+def _repeat(connection: Connection, scope: Scope, entry_id: str) -> None:
+    """Bring the columns that `embeddings` repeats in line with `entries`."""
+    connection.execute(
+        update(embeddings)
+        .where(
+            embeddings.c.tenant_id == scope.tenant_id,
+            embeddings.c.entry_id == entry_id,
+            entries.c.tenant_id == scope.tenant_id,
+            entries.c.id == entry_id,
+        )
+        .values({name: entries.c[name] for name in _REPEATED})
+    )
+
+
+def _replace_vector(
+    connection: Connection,
+    facts: DatabaseFacts,
+    scope: Scope,
+    entry_id: str,
+    model_id: int,
+    vector: NDArray[np.float32],
+    truncated: bool,
+) -> None:
+    """Set this model's vector; those of other models are of the old text, and go."""
+    parameters = {
+        "tenant": scope.tenant_id,
+        "id": entry_id,
+        "model": model_id,
+        "vector": HalfvecParam(vector),
+        "truncated": truncated,
+    }
+    connection.execute(
+        delete(embeddings).where(
+            embeddings.c.tenant_id == scope.tenant_id,
+            embeddings.c.entry_id == entry_id,
+        )
+    )
+    repeated = ", ".join(_REPEATED)
+    connection.exec_driver_sql(
+        f"INSERT INTO zerda.embeddings (tenant_id, entry_id, model_id, embedding, truncated, "
+        f"{repeated}) SELECT e.tenant_id, e.id, %(model)s, "
+        f"CAST(%(vector)s AS {facts.vector_schema}.halfvec), %(truncated)s, {repeated} "
+        "FROM zerda.entries e WHERE e.tenant_id = %(tenant)s AND e.id = %(id)s",
+        parameters,
+    )
+
+
+def _visible(scope: Scope) -> Any:
+    """A user's scope reaches that user's entries and those without a user."""
+    if scope.user_id is None:
+        return text("true")
+    return (entries.c.user_id.is_(None)) | (entries.c.user_id == scope.user_id)
+
+
+def _lock(connection: Connection, scope: Scope, ids: Sequence[str]) -> set[str]:
+    """Lock the visible ones of these entries, in the order of their ids."""
+    found = connection.scalars(
+        select(entries.c.id)
+        .where(
+            entries.c.tenant_id == scope.tenant_id,
+            entries.c.id == func.any(list(ids)),
+            _visible(scope),
+        )
+        .order_by(entries.c.id)
+        .with_for_update(key_share=True)
+    )
+    return set(found)
+
+
+def discard(connection: Connection, scope: Scope, entry_id: str) -> bool:
+    """Hide an entry; False if it is not there."""
+    if not _lock(connection, scope, [entry_id]):
+        return False
+    connection.execute(
+        update(entries)
+        .where(
+            entries.c.tenant_id == scope.tenant_id,
+            entries.c.id == entry_id,
+            entries.c.status != "discarded",
+        )
+        .values(status="discarded", discarded_at=func.now(), updated_at=func.now())
+    )
+    _repeat(connection, scope, entry_id)
+    return True
+
+
+def restore(connection: Connection, scope: Scope, entry_id: str) -> bool:
+    """Bring a discarded entry back to what it was; False if it is not there."""
+    if not _lock(connection, scope, [entry_id]):
+        return False
+    connection.execute(
+        text(
+            "UPDATE zerda.entries SET discarded_at = NULL, updated_at = now(), "
+            "status = CASE WHEN invalidated_at IS NULL THEN 'active' ELSE 'superseded' END "
+            "WHERE tenant_id = :tenant AND id = :id AND status = 'discarded'"
+        ),
+        {"tenant": scope.tenant_id, "id": entry_id},
+    )
+    _repeat(connection, scope, entry_id)
+    return True
+
+
+def invalidate(
+    connection: Connection, scope: Scope, entry_id: str, by: str | None, at: datetime | None
+) -> MemoryEntry:
+    """Mark an entry superseded from `at` (default: now), with an edge to what replaced it.
+
+    Raises:
+        NotFoundError: If either is not there.
+    """
+    wanted = [entry_id] if by is None else [entry_id, by]
+    found = _lock(connection, scope, wanted)
+    for name in wanted:
+        if name not in found:
+            raise NotFoundError(f"there is no entry {name!r} here")
+    clock = connection.scalar(select(func.clock_timestamp()))
+    connection.execute(
+        text("SELECT zerda.supersede(:tenant, :id, :since, :clock)"),
+        {"tenant": scope.tenant_id, "id": entry_id, "since": at or clock, "clock": clock},
+    )
+    if by is not None:
+        _insert_edge(connection, scope, entry_id, by, "invalidated_by", 1.0)
+    entry = fetch_entry(connection, scope, entry_id)
+    if entry is None:
+        raise NotFoundError(f"entry {entry_id!r} has expired")
+    return entry
+
+
+def relate(
+    connection: Connection, scope: Scope, source_id: str, target_id: str, relation: str,
+    weight: float,
+) -> None:  # fmt: skip
+    """Link two entries; a second time sets the weight.
+
+    Raises:
+        NotFoundError: If either is not there.
+    """
+    found = _lock(connection, scope, [source_id, target_id])
+    for name in (source_id, target_id):
+        if name not in found:
+            raise NotFoundError(f"there is no entry {name!r} here")
+    _insert_edge(connection, scope, source_id, target_id, relation, weight)
+
+
+def _insert_edge(
+    connection: Connection, scope: Scope, source_id: str, target_id: str, relation: str,
+    weight: float,
+) -> None:  # fmt: skip
+    new = insert(edges).values(
+        tenant_id=scope.tenant_id,
+        source_id=source_id,
+        relation=relation,
+        target_id=target_id,
+        weight=weight,
+        metadata={},
+        created_at=func.now(),
+    )
+    connection.execute(
+        new.on_conflict_do_update(
+            index_elements=["tenant_id", "source_id", "relation", "target_id"],
+            set_={"weight": new.excluded.weight},
+        )
+    )
+
+
+def insert_sequence(connection: Connection, scope: Scope, ids: Sequence[str]) -> None:
+    """Link each entry to the next by `precedes`; links that exist stay."""
+    if len(ids) < 2:
+        return
+    connection.execute(
+        text(
+            "INSERT INTO zerda.edges "
+            "(tenant_id, source_id, relation, target_id, weight, metadata, created_at) "
+            "SELECT :tenant, pair.source_id, 'precedes', pair.target_id, 1.0, '{}', now() "
+            "FROM unnest(CAST(:sources AS text[]), CAST(:targets AS text[])) "
+            "AS pair (source_id, target_id) ORDER BY 2, 4 "
+            "ON CONFLICT (tenant_id, source_id, relation, target_id) DO NOTHING"
+        ),
+        {"tenant": scope.tenant_id, "sources": list(ids[:-1]), "targets": list(ids[1:])},
+    )
+
+
+def unrelate(
+    connection: Connection, scope: Scope, source_id: str, target_id: str, relation: str
+) -> bool:
+    """Remove a link; False if it is not there."""
+    if len(_lock(connection, scope, [source_id, target_id])) < 2:
+        return False
+    removed = connection.execute(
+        delete(edges).where(
+            edges.c.tenant_id == scope.tenant_id,
+            edges.c.source_id == source_id,
+            edges.c.relation == relation,
+            edges.c.target_id == target_id,
+        )
+    )
+    return removed.rowcount > 0
+
+
+def record_access(
+    connection: Connection, scope: Scope, ids: Sequence[str], session_id: str | None
+) -> None:
+    """Count an access of each entry, and what the session touched.
+
+    Locks go by id, so that recalls of the same entries never deadlock. The commit does not
+    wait for the disk: a crash may lose a count, never a memory.
+    """
+    parameters = {"tenant": scope.tenant_id, "ids": sorted(set(ids)), "session": session_id}
+    connection.execute(text("SET LOCAL synchronous_commit = off"))
+    connection.execute(
+        text(
+            "UPDATE zerda.entry_state s "
+            "SET access_count = s.access_count + 1, last_access = :clock "
+            "FROM (SELECT entry_id FROM zerda.entry_state "
+            "WHERE tenant_id = :tenant AND entry_id = ANY(:ids) "
+            "ORDER BY entry_id FOR NO KEY UPDATE) AS locked "
+            "WHERE s.tenant_id = :tenant AND s.entry_id = locked.entry_id"
+        ),
+        parameters | {"clock": connection.scalar(select(func.clock_timestamp()))},
+    )
+    if session_id is not None:
+        connection.execute(
+            text(
+                "INSERT INTO zerda.session_touches (tenant_id, session_id, entry_id, touched_at) "
+                "SELECT :tenant, :session, touched.id, now() "
+                "FROM unnest(CAST(:ids AS text[])) AS touched (id) "
+                "ON CONFLICT (tenant_id, session_id, entry_id) "
+                "DO UPDATE SET touched_at = excluded.touched_at"
+            ),
+            parameters,
+        )
+
+
+def delete_entries(connection: Connection, scope: Scope, ids: Sequence[str]) -> int:
+    """Remove entries and all that hangs on them; how many there were."""
+    return purge(connection, scope, [entries.c.id == func.any(list(ids))]).get("entries", 0)
+
+
+_HANGING = (
+    (entry_versions, ("id",)),
+    (entry_state, ("entry_id",)),
+    (embeddings, ("entry_id",)),
+    (edges, ("source_id", "target_id")),
+    (layer_entries, ("entry_id",)),
+    (session_touches, ("entry_id",)),
+    (changes, ("entry_id",)),
+)
+"""Every table that names an entry, and its columns that do."""
+
+
+def purge(
+    connection: Connection, scope: Scope, conditions: Sequence[Any], limit: int | None = None
+) -> dict[str, int]:
+    """Erase entries from every table; the counts of erased rows by table.
+
+    A user's scope erases that user's entries only, not those that all users see. The tenant's
+    word statistics hold words of what is erased, so they go too, to be counted again.
+    """
+    chosen = (
+        select(entries.c.id)
+        .where(entries.c.tenant_id == scope.tenant_id, *conditions)
+        .order_by(entries.c.id)
+        .limit(limit)
+        .with_for_update()
+    )
+    if scope.user_id is not None:
+        chosen = chosen.where(entries.c.user_id == scope.user_id)
+    ids = list(connection.scalars(chosen))
+    counts: dict[str, int] = {}
+    if not ids:
+        return counts
+    for table, columns in _HANGING:
+        counts[table.name] = sum(
+            connection.execute(
+                delete(table).where(
+                    table.c.tenant_id == scope.tenant_id, table.c[column] == func.any(ids)
+                )
+            ).rowcount
+            for column in columns
+        )
+    counts["entries"] = connection.execute(
+        delete(entries).where(entries.c.tenant_id == scope.tenant_id, entries.c.id == func.any(ids))
+    ).rowcount
+    forget_lexemes(connection, scope.tenant_id)
+    return counts
+
+
+def forget_session(connection: Connection, scope: Scope, session_id: str) -> int:
+    """Erase what a session touched; how many rows."""
+    return connection.execute(
+        delete(session_touches).where(
+            session_touches.c.tenant_id == scope.tenant_id,
+            session_touches.c.session_id == session_id,
+        )
+    ).rowcount
+
+
+def forget_lexemes(connection: Connection, tenant_id: str) -> None:
+    """Drop a tenant's word statistics; the next search of a large tenant has them counted."""
+    connection.execute(delete(lexemes).where(lexemes.c.tenant_id == tenant_id))
+    connection.execute(
+        update(tenants)
+        .where(tenants.c.tenant_id == bindparam("tenant"))
+        .values(entries_counted=0, counted_at=None),
+        {"tenant": tenant_id},
+    )

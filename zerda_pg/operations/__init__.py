@@ -1,0 +1,1 @@
+"""The store's operations, each written once as a generator of steps."""

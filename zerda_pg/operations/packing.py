@@ -1,0 +1,298 @@
+"""`build_context` and `explain`: what goes into the prompt, and why the rest does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from zerda_pg.core import Core
+from zerda_pg.db import reads
+from zerda_pg.db.criteria import Criteria
+from zerda_pg.db.recall import ARM_BITS, Gathered
+from zerda_pg.entry import MemoryEntry
+from zerda_pg.filters import Filter
+from zerda_pg.ids import check_id
+from zerda_pg.operations.recalling import (
+    Recalled,
+    SearchOptions,
+    Timer,
+    recalled,
+    record,
+    report_of,
+)
+from zerda_pg.render import Renderer, renderer_of
+from zerda_pg.results import Context
+from zerda_pg.scope import Scope
+from zerda_pg.scoring.packing import Packed, Policy, check_policy, pack
+from zerda_pg.scoring.signals import Ranking
+from zerda_pg.steps import Steps, read
+from zerda_pg.text import body_of
+from zerda_pg.tokens import TokenCounter, resolve_counter
+
+__all__ = ["PackingOptions", "build_context", "explain"]
+
+WIDEST = 200
+"""Candidates that packing considers, as the arms bring."""
+
+SLACK = 2
+"""Budget, in multiples, up to which bodies are fetched: an estimate by bytes chooses them."""
+
+BYTES_PER_TOKEN = 4
+"""Of the estimate only; what is packed is counted exactly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingOptions:
+    """What `build_context` takes beside the options of a search.
+
+    Raises:
+        ValueError: Naming the argument that is wrong.
+    """
+
+    token_budget: int = 3000
+    top_k: int | None = None
+    packing: Policy = "value"
+    render: str | Callable[[Sequence[MemoryEntry]], str] = "transcript"
+    count_tokens: str | TokenCounter | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("token_budget", "top_k"):
+            value = getattr(self, name)
+            if name == "top_k" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_policy(self.packing, "packing")
+        renderer_of(self.render)
+
+
+def build_context(
+    core: Core, scope: Scope, task: str, options: SearchOptions, packing: PackingOptions
+) -> Steps[Context]:
+    """Recall for the task and pack under the budget."""
+    counter = core.count_tokens
+    if packing.count_tokens is not None:
+        counter = resolve_counter(packing.count_tokens)
+
+    def choose(gathered: Gathered, ranking: Ranking) -> list[int]:
+        return _worth_fetching(gathered, ranking, options, packing)
+
+    found, question, timer = yield from recalled(
+        core, scope, task, options, wanted=WIDEST // 2, choose=choose
+    )
+    context = _packed(found, options, packing, counter, timer)
+    yield from record(scope, [entry.id for entry in context.entries], question, options)
+    return context
+
+
+def _worth_fetching(
+    gathered: Gathered, ranking: Ranking, options: SearchOptions, packing: PackingOptions
+) -> list[int]:
+    """Rows that could be packed, by the bodies' sizes: texts are fetched for these only."""
+    order = [
+        row
+        for row in ranking.order
+        if ranking.scores[row] > 0.0 and ranking.scores[row] >= options.min_score
+    ]
+    return pack(
+        ranking.scores,
+        np.maximum(1, gathered.sizes // BYTES_PER_TOKEN),
+        budget=packing.token_budget * SLACK,
+        policy="value" if packing.packing == "value" else "skip",
+        order=order,
+    ).chosen
+
+
+def _packed(
+    found: Recalled,
+    options: SearchOptions,
+    packing: PackingOptions,
+    counter: TokenCounter,
+    timer: Timer,
+) -> Context:
+    ids = found.gathered.signals.ids
+    rows = [row for row in found.ranking.order if ids[row] in found.entries]
+    render = renderer_of(packing.render)
+    chosen, text, entries, tokens, outcome = _fit(found, rows, packing, counter, render)
+    timer.lap("pack")
+    report = report_of(found, options, timer)
+    del report["dropped"]["beyond_k"]
+    reasons = {ids[row]: reason for row, reason in outcome.rejected.items()}
+    for row in outcome.chosen:
+        if row not in chosen:
+            reasons[ids[row]] = "over_budget"
+    report |= {
+        "token_budget": packing.token_budget,
+        "tokens": tokens,
+        "packing": packing.packing,
+        "packing_exact": outcome.exact,
+        "packed": [_line(found, row) for row in chosen],
+        "not_packed": [
+            _line(found, row) | {"reason": reasons.get(ids[row], "over_budget")}
+            for row in found.ranking.order
+            if row not in set(chosen)
+        ][:WIDEST],
+    }
+    return Context(text=text, entries=entries, tokens=tokens, report=report)
+
+
+def _fit(
+    found: Recalled,
+    rows: Sequence[int],
+    packing: PackingOptions,
+    counter: TokenCounter,
+    render: Renderer,
+) -> tuple[list[int], str, list[MemoryEntry], int, Packed]:
+    """Pack by each memory's own tokens, then hold the rendered whole to the budget.
+
+    Headings and separators cost tokens too: what the text is over by is taken off the budget
+    and packed again, and the last resort is to drop the lowest-ranked one.
+    """
+    ids, scores = found.gathered.signals.ids, found.ranking.scores
+    lengths = np.ones(len(ids), dtype=np.int64)
+    for row in rows:
+        lengths[row] = max(1, counter(render([found.entries[ids[row]]])[0]))
+    room = packing.token_budget
+    for _ in range(4):
+        outcome = pack(
+            scores, lengths, budget=max(0, room), top_k=packing.top_k, policy=packing.packing,
+            order=rows,
+        )  # fmt: skip
+        text, entries, tokens = _rendered(found, outcome.chosen, counter, render)
+        if tokens <= packing.token_budget:
+            break
+        room -= tokens - packing.token_budget
+    chosen = list(outcome.chosen)
+    while tokens > packing.token_budget:
+        chosen.pop()
+        text, entries, tokens = _rendered(found, chosen, counter, render)
+    if packing.packing != "stop":
+        for row in rows:
+            if row in chosen or (packing.top_k is not None and len(chosen) >= packing.top_k):
+                continue
+            if tokens + lengths[row] // 2 > packing.token_budget:
+                continue
+            trial = _rendered(found, [*chosen, row], counter, render)
+            if trial[2] <= packing.token_budget:
+                chosen.append(row)
+                text, entries, tokens = trial
+    return chosen, text, entries, tokens, outcome
+
+
+def _rendered(
+    found: Recalled, rows: Sequence[int], counter: TokenCounter, render: Renderer
+) -> tuple[str, list[MemoryEntry], int]:
+    if not rows:
+        return "", [], 0
+    ids = found.gathered.signals.ids
+    text, entries = render([found.entries[ids[row]] for row in rows])
+    return text, entries, counter(text)
+
+
+def _line(found: Recalled, row: int) -> dict[str, Any]:
+    """One candidate for a report: scores, no content."""
+    return {
+        "id": found.gathered.signals.ids[row],
+        "score": round(float(found.ranking.scores[row]), 4),
+        "arms": [arm for arm, bit in ARM_BITS.items() if found.gathered.arms[row] & bit],
+        "contributions": {
+            name: round(float(part[row]), 4) for name, part in found.ranking.contributions.items()
+        },
+    }
+
+
+def explain(
+    core: Core,
+    scope: Scope,
+    task: str,
+    options: SearchOptions,
+    *,
+    entry_id: str | None,
+) -> Steps[dict[str, Any]]:
+    """Every candidate with its channels and its fate; with `entry_id`, that of one entry."""
+    if entry_id is not None:
+        check_id(entry_id, "id")
+
+    def choose(gathered: Gathered, ranking: Ranking) -> list[int]:
+        wanted = ranking.order[: options.k]
+        ids = gathered.signals.ids
+        if entry_id in ids and ids.index(entry_id) not in wanted:
+            wanted = [*wanted, ids.index(entry_id)]
+        return list(wanted)
+
+    found, _, timer = yield from recalled(
+        core, scope, task, options, wanted=options.k, choose=choose
+    )
+    report = report_of(found, options, timer)
+    rows = _explained(found, options)
+    report["returned"] = sum(1 for row in rows if row["fate"] == "returned")
+    report["rows"] = rows
+    if entry_id is not None:
+        one = next((row for row in rows if row["id"] == entry_id), None)
+        if one is None:
+            one = yield from _absent(scope, options, entry_id)
+        report["entry"] = one
+    return report
+
+
+def _explained(found: Recalled, options: SearchOptions) -> list[dict[str, Any]]:
+    signals, scores = found.gathered.signals, found.ranking.scores
+    rank_of = {row: rank for rank, row in enumerate(found.ranking.order, 1)}
+    rows: list[dict[str, Any]] = []
+    for row in [*found.ranking.order, *(r for r in range(len(signals)) if r not in rank_of)]:
+        rank = rank_of.get(row)
+        if rank is None:
+            fate = "dropped_by_ranker"
+        elif scores[row] < options.min_score:
+            fate = "below_min_score"
+        else:
+            fate = "returned" if rank <= options.k else "beyond_k"
+        entry = found.entries.get(signals.ids[row])
+        line = _line(found, row) | {
+            "rank": rank,
+            "fate": fate,
+            "similarity": _number(signals.similarity[row]),
+            "lexical": round(float(signals.lexical[row]), 4),
+            "age_days": round(float(signals.age_seconds[row]) / 86400, 3),
+            "importance": round(float(signals.importance[row]), 4),
+        }
+        if entry is not None:
+            line |= {"content": body_of(entry.content)[:200], "kind": entry.kind}
+        rows.append(line)
+    return rows
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 4)
+
+
+def _absent(scope: Scope, options: SearchOptions, entry_id: str) -> Steps[dict[str, Any]]:
+    """Why an entry was not even a candidate."""
+    entry = yield from read(lambda c: reads.fetch_entry(c, scope, entry_id))
+    if entry is None:
+        reason = "there is no such entry in this scope, or it has expired"
+        return {"id": entry_id, "fate": "absent", "reasons": [reason]}
+    reasons: list[str] = []
+    wanted = Filter.of(options.filter)
+    for name in wanted.__dataclass_fields__:
+        if getattr(wanted, name) in (None, (), {}):
+            continue
+        alone = Filter(**cast(Any, {name: getattr(wanted, name)}))
+        statuses = None if name == "status" else ["active", "superseded", "discarded"]
+        if statuses is not None:
+            alone = replace(alone, status=statuses)
+        if not (yield from _admits(Criteria(scope=scope, filter=alone, now=options.now), entry)):
+            reasons.append(f"the filter's {name} leaves it out")
+    if not reasons and not (yield from _admits(options.criteria(scope), entry)):
+        state = "has ended" if entry.status.value == "active" else f"is {entry.status}"
+        reasons.append(f"it {state} at the time asked for")
+    if not reasons:
+        reasons.append("no arm found it: its words, its vector and its edges are too far off")
+    return {"id": entry_id, "fate": "not_a_candidate", "reasons": reasons}
+
+
+def _admits(criteria: Criteria, entry: MemoryEntry) -> Steps[bool]:
+    return (yield from read(lambda c: reads.admits(c, criteria, entry.id)))

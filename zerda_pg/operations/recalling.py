@@ -1,0 +1,355 @@
+"""Search, context and explanation: gather, rank, choose, fetch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from zerda_pg.clock import aware
+from zerda_pg.core import Core
+from zerda_pg.db import maintenance, reads, recall, writes
+from zerda_pg.db.criteria import Criteria
+from zerda_pg.db.facts import Model
+from zerda_pg.db.gather import Arms, GatherShape
+from zerda_pg.db.recall import Gathered, Question
+from zerda_pg.entry import MemoryEntry, fraction
+from zerda_pg.errors import InvalidContentError
+from zerda_pg.filters import Filter
+from zerda_pg.ids import check_id
+from zerda_pg.results import Hit, Hits
+from zerda_pg.scope import Scope
+from zerda_pg.scoring import hybrid
+from zerda_pg.scoring.hybrid import ChannelRanker, HybridRanker
+from zerda_pg.scoring.rankers import CompositeRanker, FusionRanker, KindPriorRanker
+from zerda_pg.scoring.recency import decay
+from zerda_pg.scoring.rerank_config import memory_rerank_config
+from zerda_pg.scoring.signals import Ranker, Ranking
+from zerda_pg.steps import Steps, background, embed_query, read
+from zerda_pg.text import check_text
+
+__all__ = ["Recalled", "SearchOptions", "options_of", "recalled", "search", "search_many"]
+
+MAX_K = 1000
+"""Most hits of one search: a listing is `entries`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """What `search` takes beside the query; checked at construction.
+
+    Raises:
+        ValueError: Naming the argument that is wrong.
+    """
+
+    k: int = 10
+    mode: str = "hybrid"
+    min_score: float = 0.0
+    filter: Filter | Mapping[str, Any] | None = None
+    valid_at: datetime | None = None
+    known_at: datetime | None = None
+    now: datetime | None = None
+    current_session: str | None = None
+    embedding: Sequence[float] | None = None
+    record_access: bool = True
+    ranker: Ranker | str = "default"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or not isinstance(self.k, int) or not 1 <= self.k <= MAX_K:
+            raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {self.k!r}")
+        if self.mode not in {"hybrid", "dense", "lexical"}:
+            raise ValueError(f"mode must be 'hybrid', 'dense' or 'lexical', got {self.mode!r}")
+        fraction(self.min_score, "min_score")
+        for name in ("valid_at", "known_at", "now"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, aware(getattr(self, name), name))
+        if self.current_session is not None:
+            check_id(self.current_session, "current_session")
+
+    def criteria(self, scope: Scope) -> Criteria:
+        """Scope, filter and clocks."""
+        return Criteria(
+            scope=scope,
+            filter=Filter.of(self.filter),
+            valid_at=self.valid_at,
+            known_at=self.known_at,
+            now=self.now,
+        )
+
+
+def options_of(given: Mapping[str, Any]) -> SearchOptions:
+    """Options from a call's keyword arguments."""
+    return SearchOptions(**given)
+
+
+def ranker_of(ranker: Ranker | str, mode: str) -> Ranker:
+    """The ranker for a name, or the object given.
+
+    Raises:
+        ValueError: If there is none of that name, or a mode other than hybrid has a ranker.
+    """
+    if not isinstance(ranker, str):
+        if not callable(getattr(ranker, "rank", None)):
+            raise ValueError("ranker must be a name or an object with a method `rank`")
+        return ranker
+    if mode != "hybrid" and ranker == "default":
+        return ChannelRanker("similarity" if mode == "dense" else "lexical")
+    base = HybridRanker()
+    named: dict[str, Callable[[], Ranker]] = {
+        "default": lambda: base,
+        "composite": lambda: CompositeRanker(base=base),
+        "fusion": lambda: FusionRanker(memory_rerank_config(), base=base),
+        "kind_prior": lambda: KindPriorRanker(base=base),
+    }
+    if ranker not in named:
+        raise ValueError(f"ranker must be one of {', '.join(named)} or an object; got {ranker!r}")
+    return named[ranker]()
+
+
+def ranker_name(ranker: Ranker | str) -> str:
+    """For a report."""
+    return ranker if isinstance(ranker, str) else type(ranker).__name__
+
+
+@dataclass(kw_only=True)
+class Timer:
+    """Milliseconds by step."""
+
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    _since: float = field(default_factory=time.perf_counter)
+
+    def lap(self, step: str) -> None:
+        """The time since the last lap belongs to `step`."""
+        instant = time.perf_counter()
+        self.milliseconds[step] = round((instant - self._since) * 1000, 3)
+        self._since = instant
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recalled:
+    """Candidates in order."""
+
+    gathered: Gathered
+    ranking: Ranking
+    entries: dict[str, MemoryEntry]
+    """Those that were fetched."""
+
+    def hit(self, row: int) -> Hit:
+        """The hit for a row whose entry was fetched."""
+        signals = self.gathered.signals
+        cosine = float(signals.similarity[row])
+        return Hit(
+            entry=self.entries[signals.ids[row]],
+            score=float(self.ranking.scores[row]),
+            similarity=None if np.isnan(cosine) else cosine,
+            lexical=float(hybrid.lexical(signals)[row]),
+            recency=float(decay(signals.age_seconds[row], hybrid.RECENCY_HALF_LIFE_SECONDS)),
+            importance=float(signals.importance[row]),
+            contributions={
+                name: float(part[row]) for name, part in self.ranking.contributions.items()
+            },
+        )
+
+
+Choice = Callable[[Gathered, Ranking], Sequence[int]]
+"""Which rows to fetch."""
+
+
+def question_of(core: Core, scope: Scope, query: str, options: SearchOptions) -> Steps[Question]:
+    """Check the query and embed it, where the mode and the store need it."""
+    if not check_text(query, "query").strip():
+        raise InvalidContentError("query is empty: say what to look for")
+    model: Model | None = None
+    vector: NDArray[np.float32] | None = None
+    if options.mode != "lexical":
+        model = yield from core.model_for_reading()
+        if options.embedding is not None:
+            vector = core.unit_vector(options.embedding, "embedding")
+        elif model is not None:
+            vector = yield from embed_query(core.embedder, query)
+    return Question(
+        criteria=options.criteria(scope),
+        text=query,
+        vector=vector,
+        model_id=None if model is None else model.id,
+        language=core.language,
+        current_session=options.current_session or scope.session_id,
+    )
+
+
+def shape_of(
+    question: Question, options: SearchOptions, ranker: Ranker, wanted: int
+) -> GatherShape:
+    """Arms that bring at least twice what is wanted, in few sizes, since each is compiled."""
+    arms = Arms()
+    while arms.dense < 2 * wanted:
+        arms = Arms(dense=arms.dense * 2, lexical=arms.lexical * 2)
+    hybrid_mode = options.mode == "hybrid"
+    return GatherShape(
+        dense=question.vector is not None and options.mode != "lexical",
+        lexical=options.mode != "dense",
+        recent=hybrid_mode,
+        graph=hybrid_mode,
+        degree=not isinstance(ranker, HybridRanker | ChannelRanker),
+        session=question.current_session is not None,
+        vectors=ranker.needs_vectors,
+        arms=arms,
+    )
+
+
+def recalled(
+    core: Core, scope: Scope, query: str, options: SearchOptions, *, wanted: int, choose: Choice
+) -> Steps[tuple[Recalled, Question, Timer]]:
+    """Gather, rank, choose and fetch, on one connection."""
+    timer = Timer()
+    ranker = ranker_of(options.ranker, options.mode)
+    question = yield from question_of(core, scope, query, options)
+    timer.lap("embed")
+    shape = shape_of(question, options, ranker, wanted)
+
+    def work(connection: Connection) -> Recalled:
+        timer.lap("connect")
+        gathered = recall.gather(connection, core.facts, question, shape)
+        timer.lap("gather")
+        ranking = ranker.rank(gathered.signals, query)
+        rows = choose(gathered, ranking)
+        timer.lap("rank")
+        entries = _fetch(connection, scope, question, gathered, rows)
+        timer.lap("fetch")
+        return Recalled(gathered=gathered, ranking=ranking, entries=entries)
+
+    found = yield from read(work)
+    yield from _count_if_stale(scope, found.gathered)
+    return found, question, timer
+
+
+def _fetch(
+    connection: Connection, scope: Scope, question: Question, gathered: Gathered,
+    rows: Sequence[int],
+) -> dict[str, MemoryEntry]:  # fmt: skip
+    ids = [gathered.signals.ids[row] for row in rows]
+    if not ids:
+        return {}
+    if question.criteria.known_at is None:
+        return reads.fetch_entries(connection, scope, ids)
+    versions = [(gathered.signals.ids[row], gathered.versions[row]) for row in rows]
+    return reads.fetch_versions(connection, scope, versions)
+
+
+def _count_if_stale(scope: Scope, gathered: Gathered) -> Steps[None]:
+    """Have a tenant's lexemes counted where the search met many more than were counted."""
+    missed = max((t.entries - 2 * t.counted for t in gathered.terms if t.looked_up), default=0)
+    if missed > maintenance.COUNT_FROM:
+        yield from background(lambda c: maintenance.count_lexemes(c, scope.tenant_id))
+
+
+def search(core: Core, scope: Scope, query: str, options: SearchOptions) -> Steps[Hits]:
+    """The best k for a query."""
+
+    def choose(gathered: Gathered, ranking: Ranking) -> list[int]:
+        return _best(ranking, options)
+
+    found, question, timer = yield from recalled(
+        core, scope, query, options, wanted=options.k, choose=choose
+    )
+    hits = _hits(found, options, timer)
+    yield from record(scope, [hit.entry.id for hit in hits], question, options)
+    return hits
+
+
+def _best(ranking: Ranking, options: SearchOptions) -> list[int]:
+    good = [row for row in ranking.order if ranking.scores[row] >= options.min_score]
+    return good[: options.k]
+
+
+def _hits(found: Recalled, options: SearchOptions, timer: Timer) -> Hits:
+    ids = found.gathered.signals.ids
+    rows = [row for row in _best(found.ranking, options) if ids[row] in found.entries]
+    report = report_of(found, options, timer)
+    report["returned"] = len(rows)
+    return Hits([found.hit(row) for row in rows], report)
+
+
+def report_of(found: Recalled, options: SearchOptions, timer: Timer) -> dict[str, Any]:
+    """How the candidates were found, as data."""
+    scores, order = found.ranking.scores, found.ranking.order
+    below = sum(1 for row in order if scores[row] < options.min_score)
+    return {
+        "mode": options.mode,
+        "ranker": ranker_name(options.ranker),
+        "candidates": len(found.gathered.signals),
+        "arms": found.gathered.arm_counts(),
+        "path": "exact",
+        "terms": [
+            {"lexeme": t.lexeme, "entries": t.entries, "looked_up": t.looked_up}
+            for t in found.gathered.terms
+        ],
+        "dropped": {
+            "below_min_score": below,
+            "beyond_k": max(0, len(order) - below - options.k),
+            "by_ranker": len(found.gathered.signals) - len(order),
+        },
+        "milliseconds": timer.milliseconds,
+        "access_recorded": options.record_access,
+    }  # fmt: skip
+
+
+def record(
+    scope: Scope, ids: Sequence[str], question: Question, options: SearchOptions
+) -> Steps[None]:
+    """Count the accesses, after the answer is known; a replay of the past counts nothing."""
+    if not (options.record_access and ids):
+        return
+    session = question.current_session
+    yield from background(lambda c: writes.record_access(c, scope, ids, session))
+
+
+def search_many(
+    core: Core, scope: Scope, queries: Sequence[str], options: SearchOptions
+) -> Steps[list[Hits]]:
+    """One `Hits` a query; all are gathered in one round trip."""
+    if isinstance(queries, str) or not isinstance(queries, Sequence):
+        raise ValueError(f"queries must be a list of strings, got {type(queries).__name__}")
+    if options.embedding is not None and len(queries) > 1:
+        raise ValueError("embedding belongs to one query: search_many embeds its queries itself")
+    timer = Timer()
+    ranker = ranker_of(options.ranker, options.mode)
+    questions: list[Question] = []
+    for query in queries:
+        questions.append((yield from question_of(core, scope, query, options)))
+    if not questions:
+        return []
+    timer.lap("embed")
+    shape = shape_of(questions[0], options, ranker, options.k)
+
+    def work(connection: Connection) -> list[Recalled]:
+        timer.lap("connect")
+        every = recall.gather_many(connection, core.facts, questions, shape)
+        timer.lap("gather")
+        rankings = [
+            ranker.rank(gathered.signals, question.text)
+            for gathered, question in zip(every, questions, strict=True)
+        ]
+        timer.lap("rank")
+        found = [
+            Recalled(
+                gathered=gathered,
+                ranking=ranking,
+                entries=_fetch(connection, scope, question, gathered, _best(ranking, options)),
+            )
+            for gathered, ranking, question in zip(every, rankings, questions, strict=True)
+        ]
+        timer.lap("fetch")
+        return found
+
+    found = yield from read(work)
+    results = [_hits(one, options, timer) for one in found]
+    ids = [hit.entry.id for hits in results for hit in hits]
+    yield from record(scope, ids, questions[0], options)
+    return results

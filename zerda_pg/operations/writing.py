@@ -1,0 +1,292 @@
+"""Adding: one entry, many, or a conversation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from zerda_pg.clock import parse_time
+from zerda_pg.core import Core
+from zerda_pg.db import maintenance, reads, writes
+from zerda_pg.db.facts import Model
+from zerda_pg.db.rows import entry_to_json
+from zerda_pg.entry import MemoryEntry
+from zerda_pg.errors import InvalidContentError, ZerdaError
+from zerda_pg.ids import check_id
+from zerda_pg.operations.prepare import ADD_FIELDS, Draft, draft_of
+from zerda_pg.results import AddResult
+from zerda_pg.scope import Scope
+from zerda_pg.steps import Steps, background, embed, read, write
+from zerda_pg.text import check_text
+
+__all__ = ["Progress", "add", "add_many", "add_messages"]
+
+Progress = Callable[[int, int | None], None]
+"""Called with how many are done, and how many there are if that is known."""
+
+BATCH_ROWS = 256
+BATCH_CHARACTERS = 4_000_000
+"""Size of a batch, which is a transaction: bounds memory and what an error takes back."""
+
+
+def add(
+    core: Core,
+    scope: Scope,
+    content: Any,
+    *,
+    if_exists: str,
+    dedupe: bool,
+    given: Mapping[str, Any],
+) -> Steps[AddResult]:
+    """Embed and write one entry."""
+    _check_if_exists(if_exists)
+    yield from core.model_for_reading()
+    draft = draft_of(core, scope, content, given)
+    results = yield from _write_batch(core, scope, [draft], if_exists=if_exists, dedupe=dedupe)
+    return results[0]
+
+
+def add_many(
+    core: Core,
+    scope: Scope,
+    items: Iterable[Any],
+    *,
+    if_exists: str,
+    dedupe: bool,
+    progress: Progress | None,
+) -> Steps[list[AddResult]]:
+    """Embed and write in batches; each is all or nothing."""
+    _check_if_exists(if_exists)
+    if isinstance(items, str | bytes | Mapping):
+        raise ValueError(f"items must be a list of entries, got one {type(items).__name__}")
+    yield from core.model_for_reading()
+    total = len(items) if isinstance(items, Sequence) else None
+    results: list[AddResult] = []
+    for batch in _batches(_draft_item(core, scope, n, item) for n, item in enumerate(items)):
+        results += yield from _write_batch(core, scope, batch, if_exists=if_exists, dedupe=dedupe)
+        if progress is not None:
+            progress(len(results), total)
+    yield from background(
+        lambda connection: maintenance.count_lexemes_if_grown(
+            connection, scope.tenant_id, len(results)
+        )
+    )
+    return results
+
+
+def _check_if_exists(if_exists: str) -> None:
+    if if_exists not in {"replace", "keep", "error"}:
+        raise ValueError(f"if_exists must be 'replace', 'keep' or 'error', got {if_exists!r}")
+
+
+def _draft_item(core: Core, scope: Scope, number: int, item: Any) -> Draft:
+    """One item of many; an error says which."""
+    try:
+        if isinstance(item, MemoryEntry):
+            return draft_of(core, scope, item, {})
+        if not isinstance(item, Mapping):
+            raise ValueError(
+                f"must be a MemoryEntry or a mapping with `content`, got {type(item).__name__}"
+            )
+        if "content" not in item:
+            raise ValueError("has no content")
+        if unknown := sorted(map(str, item.keys() - ADD_FIELDS - {"content"})):
+            raise ValueError(f"has an unknown field {unknown[0]!r}")
+        given = {name: value for name, value in item.items() if name != "content"}
+        return draft_of(core, scope, item["content"], given)
+    except ValueError as error:
+        message = f"items[{number}]: {error}"
+        kind = InvalidContentError if isinstance(error, InvalidContentError) else ValueError
+        raise kind(message) from error
+
+
+def _batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
+    batch: list[Draft] = []
+    characters = 0
+    for draft in drafts:
+        if batch and (len(batch) >= BATCH_ROWS or characters > BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(draft)
+        characters += len(draft.body)
+    if batch:
+        yield batch
+
+
+def _write_batch(
+    core: Core,
+    scope: Scope,
+    drafts: Sequence[Draft],
+    *,
+    if_exists: str,
+    dedupe: bool,
+    precedes: Sequence[str] | None = None,
+) -> Steps[list[AddResult]]:
+    """Embed what has no vector, then write all in one transaction.
+
+    Args:
+        precedes: Where the entries are a conversation: its session, for the links.
+    """
+    model = yield from core.model_for_writing()
+    vectors, cut = yield from _vectors(core, model, drafts)
+    rows = [
+        entry_to_json(
+            n, d.entry, body=d.body, language=core.language, truncated=cut[n],
+            supersedes=d.supersedes,
+        )
+        for n, d in enumerate(drafts)
+    ]  # fmt: skip
+
+    def work(connection: Connection) -> list[writes.Written]:
+        written = writes.put_entries(
+            connection, core.facts, scope, model.id, rows, vectors,
+            if_exists=if_exists, dedupe=dedupe,
+        )  # fmt: skip
+        if precedes is not None:
+            writes.insert_sequence(connection, scope, [*precedes, *(w.id for w in written)])
+        return written
+
+    written = yield from write(work, transaction=precedes is not None)
+    return (yield from _results(core, scope, drafts, written))
+
+
+def _vectors(
+    core: Core, model: Model, drafts: Sequence[Draft]
+) -> Steps[tuple[NDArray[np.float32], list[bool]]]:
+    """(n, d) vectors and which texts were cut, embedding those that came without."""
+    vectors = np.zeros((len(drafts), model.dimensions), dtype=np.float32)
+    cut = [False] * len(drafts)
+    missing = [n for n, draft in enumerate(drafts) if draft.vector is None]
+    if missing:
+        made = yield from embed(core.embedder, [drafts[n].body for n in missing])
+        for place, n in enumerate(missing):
+            vectors[n] = made.vectors[place]
+            cut[n] = made.truncated[place]
+    for n, draft in enumerate(drafts):
+        if draft.vector is not None:
+            vectors[n] = draft.vector
+    return vectors, cut
+
+
+def _results(
+    core: Core, scope: Scope, drafts: Sequence[Draft], written: Sequence[writes.Written]
+) -> Steps[list[AddResult]]:
+    """The entries as they are in the store now; those of earlier writes are fetched."""
+    earlier = [w.id for w in written if w.status in {"kept", "duplicate"}]
+    fetched: dict[str, MemoryEntry] = {}
+    if earlier:
+        fetched = yield from read(lambda c: reads.fetch_entries(c, scope, earlier))
+    results: list[AddResult] = []
+    for w in written:
+        entry = fetched.get(w.id)
+        if entry is None:
+            entry = replace(
+                drafts[w.n].entry, version=w.version, recorded_at=w.recorded_at,
+                updated_at=w.recorded_at, language=drafts[w.n].entry.language or core.language,
+            )  # fmt: skip
+        status = cast(Any, w.status)
+        results.append(AddResult(id=w.id, entry=entry, status=status, version=w.version))
+    return results
+
+
+def add_messages(
+    core: Core,
+    scope: Scope,
+    messages: Iterable[Mapping[str, Any]],
+    *,
+    session_id: str,
+    user_id: str | None,
+    progress: Progress | None = None,
+) -> Steps[list[AddResult]]:
+    """Write a conversation as episodic entries, each linked to the next."""
+    check_id(session_id, "session_id")
+    yield from core.model_for_reading()
+    if isinstance(messages, str | bytes | Mapping):
+        raise ValueError(f"messages must be a list of messages, got one {type(messages).__name__}")
+    drafts = iter(_message_drafts(core, scope, messages, session_id=session_id, user_id=user_id))
+    results: list[AddResult] = []
+    last: str | None = None
+    while batch := list(islice(drafts, BATCH_ROWS)):
+        if last is None:
+            last = yield from _last_before(scope, session_id, batch[0].entry)
+        done = yield from _write_batch(
+            core, scope, batch, if_exists="keep", dedupe=False,
+            precedes=[] if last is None else [last],
+        )  # fmt: skip
+        last = done[-1].id
+        results += done
+        if progress is not None:
+            progress(len(results), len(messages) if isinstance(messages, Sequence) else None)
+    yield from background(
+        lambda connection: maintenance.count_lexemes_if_grown(
+            connection, scope.tenant_id, len(results)
+        )
+    )
+    return results
+
+
+def _last_before(scope: Scope, session_id: str, entry: MemoryEntry) -> Steps[str | None]:
+    return (yield from read(lambda c: reads.last_before(c, scope, session_id, entry)))
+
+
+def _message_drafts(
+    core: Core,
+    scope: Scope,
+    messages: Iterable[Mapping[str, Any]],
+    *,
+    session_id: str,
+    user_id: str | None,
+) -> Iterator[Draft]:
+    """A draft a message; its id is the same whenever the same conversation is written again."""
+    occurrences: dict[tuple[str, str, str], int] = {}
+    clock = datetime.now(UTC)
+    for number, message in enumerate(messages):
+        name = f"messages[{number}]"
+        speaker, said, when = _parts(message, name)
+        stamp = "" if when is None else when.isoformat()
+        key = (stamp, speaker, said)
+        occurrences[key] = occurrences.get(key, 0) + 1
+        given: dict[str, Any] = {
+            "id": message.get("id") or _message_id(session_id, *key, occurrences[key]),
+            "memory_type": "episodic",
+            "session_id": session_id,
+            "user_id": user_id,
+            # without a time of its own, a message happens now, in the order given
+            "timestamp": when or clock + timedelta(microseconds=number),
+        }
+        try:
+            yield draft_of(core, scope, {"speaker": speaker, "text": said}, given)
+        except ZerdaError as error:
+            raise InvalidContentError(f"{name}: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+
+
+def _parts(message: object, name: str) -> tuple[str, str, datetime | None]:
+    """Speaker, text and time of a chat message."""
+    if not isinstance(message, Mapping):
+        raise ValueError(f"{name} must be a mapping, got {type(message).__name__}")
+    speaker = message.get("speaker", message.get("role"))
+    said = message.get("text", message.get("content"))
+    for value, words in ((speaker, "speaker (or role)"), (said, "text (or content)")):
+        if value is None:
+            raise ValueError(f"{name} has no {words}")
+        if not check_text(value, f"{name}: {words}").strip():
+            raise InvalidContentError(f"{name}: {words} is empty")
+    when = message.get("timestamp")
+    return str(speaker), str(said), None if when is None else parse_time(when, f"{name}: timestamp")
+
+
+def _message_id(session_id: str, stamp: str, speaker: str, said: str, occurrence: int) -> str:
+    """128 bits over what makes a message itself; a repeated "ok" differs by its occurrence."""
+    parts = json.dumps([session_id, stamp, speaker, said, occurrence], ensure_ascii=False)
+    return "msg-" + hashlib.sha256(parts.encode("utf-8")).hexdigest()[:32]

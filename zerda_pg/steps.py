@@ -1,0 +1,99 @@
+"""An operation is written once, as a generator of steps; a sync or an async driver performs them.
+
+A step is either work on a connection (`read`, `write`) or a call to an embedder (`embed`,
+`embed_query`). The generator is sent what the step gave, and returns the operation's result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from sqlalchemy import Connection
+
+from zerda_pg.embedding.boundary import EmbeddedTexts
+from zerda_pg.embedding.protocol import Embedder, Vectors
+
+__all__ = [
+    "Background",
+    "Embed",
+    "EmbedQuery",
+    "OnConnection",
+    "Step",
+    "Steps",
+    "background",
+    "embed",
+    "embed_query",
+    "read",
+    "write",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnConnection:
+    """Work on a connection."""
+
+    call: Callable[[Connection], Any]
+    transaction: bool
+    """False: each statement commits by itself, which saves round trips."""
+    writes: bool
+    """Whether it is repeated when it collides with another write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed:
+    """Texts to be stored → vectors."""
+
+    embedder: Embedder
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedQuery:
+    """A question → its vector."""
+
+    embedder: Embedder
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Background:
+    """Work in a transaction of its own that the caller does not wait for."""
+
+    call: Callable[[Connection], Any]
+
+
+Step: TypeAlias = OnConnection | Embed | EmbedQuery | Background
+Steps: TypeAlias = Generator[Step, Any, T]
+
+
+def read(call: Callable[[Connection], T]) -> Steps[T]:
+    """Read; every statement sees the newest committed state."""
+    result: T = yield OnConnection(call=call, transaction=False, writes=False)
+    return result
+
+
+def write(call: Callable[[Connection], T], *, transaction: bool = True) -> Steps[T]:
+    """Write; `transaction=False` for a single statement, which then takes one round trip."""
+    result: T = yield OnConnection(call=call, transaction=transaction, writes=True)
+    return result
+
+
+def embed(embedder: Embedder, texts: Sequence[str]) -> Steps[EmbeddedTexts]:
+    """Embed texts to be stored."""
+    result: EmbeddedTexts = yield Embed(embedder=embedder, texts=texts)
+    return result
+
+
+def embed_query(embedder: Embedder, text: str) -> Steps[Vectors]:
+    """Embed a question."""
+    result: Vectors = yield EmbedQuery(embedder=embedder, text=text)
+    return result
+
+
+def background(call: Callable[[Connection], Any]) -> Steps[None]:
+    """Start work whose result nobody waits for."""
+    yield Background(call=call)
