@@ -228,7 +228,7 @@ class _Client:
         _check_data(self.cluster)
         account = choose_account(self.binaries)
         settings = server_settings(memory=usable_memory(), shared_memory=shared_memory_free())
-        if not self.cluster.exists():
+        if self.cluster.recorded_major() is None:
             logger.info("creating a database in %s", self.cluster.data_directory)
             create_cluster(self.cluster, account, settings)
         start_server(self.cluster, account, settings)
@@ -277,8 +277,9 @@ def _check_data(cluster: Cluster) -> None:
     Raises:
         ConfigError: the data here needs other binaries.
     """
-    if cluster.exists():
-        found = {cluster.recorded_major()}
+    recorded = cluster.recorded_major()
+    if recorded is not None:
+        found = {recorded}
     elif cluster.data_directory.is_dir() and any(cluster.data_directory.iterdir()):
         raise ConfigError(
             f"{cluster.data_directory} is not a PostgreSQL data directory, and not empty: move it "

@@ -38,7 +38,7 @@ def prepare_database(cluster: Cluster, binaries: Binaries, known: Known) -> None
                 connection.execute("SELECT '[1,2]'::vector <-> '[2,1]'::vector")
                 known.remember_check(binaries)
         except psycopg.OperationalError as error:
-            if not connection.broken:
+            if not connection.broken or known.is_checked(binaries):
                 raise
             raise DatabaseUnavailableError(
                 f"pgvector of {binaries.bindir} crashes on this processor ({platform.machine()}): "

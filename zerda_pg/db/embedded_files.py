@@ -236,13 +236,12 @@ class Cluster:
             return pq.Ping.NO_RESPONSE
         return pq.Ping(pq.PGconn.ping(make_conninfo(**self.connection("postgres")).encode()))
 
-    def exists(self) -> bool:
-        """Whether there is a cluster in the data directory."""
-        return (self.data_directory / "PG_VERSION").is_file()
-
-    def recorded_major(self) -> int:
-        """The major version that the data directory says it is of."""
-        return int((self.data_directory / "PG_VERSION").read_text().strip() or 0)
+    def recorded_major(self) -> int | None:
+        """The major version that the data directory says it is of, None if it is none."""
+        try:
+            return int((self.data_directory / "PG_VERSION").read_text())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
 
     def other_majors(self) -> set[int]:
         """Major versions of which the home has data."""

@@ -32,11 +32,8 @@ from zerda_pg.errors import DatabaseUnavailableError
 __all__ = [
     "answers",
     "create_cluster",
-    "is_alive",
-    "server_processes",
     "start_server",
     "stop_server",
-    "wait_until_gone",
 ]
 
 logger = logging.getLogger("zerda_pg.embedded")
@@ -72,7 +69,7 @@ def create_cluster(cluster: Cluster, account: Account, settings: Mapping[str, st
     )
     try:
         if account.uid is not None:
-            os.chown(partial, account.uid, account.gid or -1)
+            os.chown(partial, account.uid, -1 if account.gid is None else account.gid)
         _run_initdb(partial, account, cluster.major, settings)
         # An empty directory may stand there; one with something in it makes this fail.
         partial.rename(cluster.data_directory)
@@ -248,7 +245,7 @@ def answers(cluster: Cluster) -> bool:
         now = time.monotonic()
         if state is pq.Ping.REJECT:
             deadline = now + _START_TIMEOUT
-        elif not is_alive(cluster):
+        elif not _is_alive(cluster):
             return False
         elif _postmaster(cluster) is None:
             _end_orphans(cluster)
@@ -260,12 +257,12 @@ def answers(cluster: Cluster) -> bool:
         time.sleep(_POLL_INTERVAL)
 
 
-def is_alive(cluster: Cluster) -> bool:
+def _is_alive(cluster: Cluster) -> bool:
     """Whether any process of a server is left, the one we started or another."""
-    return cluster.server_lock_is_held() or bool(server_processes(cluster))
+    return cluster.server_lock_is_held() or bool(_server_processes(cluster))
 
 
-def server_processes(cluster: Cluster) -> list[int]:
+def _server_processes(cluster: Cluster) -> list[int]:
     """Ids of processes named `postgres` that run in the data directory.
 
     Beside the server lock, because someone may have started a server by hand. Where there is no
@@ -310,7 +307,7 @@ def _postmaster(cluster: Cluster) -> int | None:
         if pid:
             return int(pid)
     pid = cluster.recorded_pid()
-    return pid if pid in server_processes(cluster) else None
+    return pid if pid in _server_processes(cluster) else None
 
 
 def _end_orphans(cluster: Cluster) -> None:
@@ -320,19 +317,19 @@ def _end_orphans(cluster: Cluster) -> None:
     its transaction is lost anyway.
     """
     for number, patience in ((signal.SIGQUIT, 1.0), (signal.SIGKILL, 2.0)):
-        if wait_until_gone(cluster, patience) or _postmaster(cluster) is not None:
+        if _wait_until_gone(cluster, patience) or _postmaster(cluster) is not None:
             return
-        for pid in server_processes(cluster):
+        for pid in _server_processes(cluster):
             logger.warning("ending process %d, left behind by a killed server", pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-    wait_until_gone(cluster, 2.0)
+    _wait_until_gone(cluster, 2.0)
 
 
-def wait_until_gone(cluster: Cluster, seconds: float) -> bool:
+def _wait_until_gone(cluster: Cluster, seconds: float) -> bool:
     """Wait until no process of the server is left; whether that came true in time."""
     deadline = time.monotonic() + seconds
-    while cluster.server_lock_is_held() or server_processes(cluster):
+    while cluster.server_lock_is_held() or _server_processes(cluster):
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_INTERVAL)
@@ -359,7 +356,7 @@ def stop_server(cluster: Cluster) -> bool:
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        if wait_until_gone(cluster, patience if pid is not None else 0):
+        if _wait_until_gone(cluster, patience if pid is not None else 0):
             cluster.remove_socket_directory()
             return True
     logger.warning("the embedded server on %s did not stop", cluster.data_directory)

@@ -24,7 +24,7 @@ from zerda_pg.errors import (
     ZerdaError,
 )
 
-__all__ = ["async_engine", "parse_url", "shown_url", "sync_engine", "translated"]
+__all__ = ["CollisionError", "async_engine", "parse_url", "shown_url", "sync_engine", "translated"]
 
 DRIVER = "postgresql+psycopg"
 
@@ -110,6 +110,10 @@ _FULL = {"53100", "53200"}
 _COLLISION = {"40001", "40P01", "55P03"}
 
 
+class CollisionError(ConflictError):
+    """A deadlock or a serialization failure: nothing was written, and a retry is safe."""
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Raise errors of our tree in place of SQLAlchemy's and the driver's.
@@ -140,7 +144,7 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
             message if state == "ZD002" else "an entry named here does not exist: nothing written"
         )
     if state in _COLLISION:
-        return ConflictError(f"concurrent writes kept colliding ({message}): try again")
+        return CollisionError(f"concurrent writes kept colliding ({message}): try again")
     if state == "57014":
         return DatabaseUnavailableError(
             "the statement took longer than statement_timeout and was cancelled"

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
 
-__all__ = ["COUNT_FROM", "count_lexemes", "count_lexemes_if_grown", "tenant_stats"]
+from zerda_pg.db.writes import discard_many
+from zerda_pg.scope import Scope
+from zerda_pg.scoring.forgetting import (
+    COMPAT_LEAST_DECAY,
+    LEAST_RATE,
+    PINNED_TAG,
+    ForgettingConfig,
+)
+from zerda_pg.scoring.recency import MAX_HALF_LIVES
+
+__all__ = [
+    "COUNT_FROM",
+    "Faded",
+    "count_lexemes",
+    "count_lexemes_if_grown",
+    "fade",
+    "store_stats",
+    "tenant_stats",
+]
 
 COUNT_FROM = 1000
 """Entries from which a tenant's lexemes are counted: below, a search looks every word up."""
@@ -102,4 +122,101 @@ def tenant_stats(connection: Connection, tenant_id: str) -> dict[str, Any]:
         "vectors": vectors.vectors,
         "truncated": vectors.truncated,
         "bytes": int(sum(row.bytes for row in groups) + vectors.bytes),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faded:
+    """What one batch of forgetting did, or would do."""
+
+    last_id: str | None
+    """Where the next batch starts after; None: this was the last."""
+    considered: int
+    forgotten: list[str]
+
+
+_FADED = """
+    SELECT s.entry_id, s.tenant_id,
+           CASE WHEN :compat THEN greatest(:floor, s.importance * m.left)
+                ELSE s.importance END AS importance,
+           CASE WHEN :compat THEN greatest(:compat_floor, s.decay_factor * m.left)
+                ELSE greatest(:floor, m.left) END AS decay_factor,
+           (NOT :compat AND s.importance >= 1.0) OR :pinned = ANY (e.tags) AS pinned
+    FROM zerda.entries e
+    JOIN zerda.entry_state s ON s.tenant_id = :tenant AND s.entry_id = e.id
+    CROSS JOIN LATERAL (
+        SELECT power(0.5::float8, least(:max_half_lives, greatest(0.0,
+            extract(epoch FROM CAST(:clock AS timestamptz) - s.last_access)::float8 / 3600.0
+            / (24.0 / greatest(:least_rate, :rate / least(:max_boost,
+                1.0 + :boost * s.access_count)))))) AS left
+    ) AS m
+    WHERE e.tenant_id = :tenant AND e.id > :after AND e.status = 'active'
+      AND (CAST(:user AS text) IS NULL OR e.user_id = :user)
+    ORDER BY e.id
+    LIMIT :batch
+"""
+
+FADE_ROWS = 2000
+"""Entries that one transaction of forgetting holds locks on."""
+
+
+def fade(
+    connection: Connection,
+    scope: Scope,
+    config: ForgettingConfig,
+    *,
+    after: str,
+    clock: datetime,
+    dry_run: bool,
+) -> Faded:
+    """Fade one batch of a tenant's active entries by id, and discard what has faded away."""
+    parameters = {
+        "tenant": scope.tenant_id, "user": scope.user_id, "after": after, "batch": FADE_ROWS,
+        "clock": clock, "compat": config.compat, "floor": config.min_importance,
+        "compat_floor": COMPAT_LEAST_DECAY, "pinned": PINNED_TAG,
+        "max_half_lives": MAX_HALF_LIVES, "least_rate": LEAST_RATE,
+        "rate": config.base_decay_rate, "max_boost": config.max_recency_boost,
+        "boost": config.recency_boost_per_access,
+    }  # fmt: skip
+    if dry_run:
+        rows = connection.execute(text(_FADED), parameters).all()
+    else:
+        rows = connection.execute(
+            text(
+                f"WITH faded AS ({_FADED} FOR NO KEY UPDATE OF s) "
+                "UPDATE zerda.entry_state s "
+                "SET importance = faded.importance, decay_factor = faded.decay_factor "
+                "FROM faded WHERE s.tenant_id = :tenant AND s.entry_id = faded.entry_id "
+                "RETURNING s.entry_id, s.importance, s.decay_factor, faded.pinned"
+            ),
+            parameters,
+        ).all()
+    forgotten = sorted(
+        row.entry_id
+        for row in rows
+        if not row.pinned and row.importance * row.decay_factor <= config.deletion_threshold
+    )
+    if forgotten and not dry_run:
+        discard_many(connection, scope, forgotten)
+    last = max((row.entry_id for row in rows), default=None)
+    return Faded(
+        last_id=last if len(rows) == FADE_ROWS else None,
+        considered=len(rows),
+        forgotten=forgotten,
+    )
+
+
+def store_stats(connection: Connection) -> dict[str, Any]:
+    """Rows and bytes by table, and how many tenants there are."""
+    tables = connection.execute(
+        text(
+            "SELECT c.relname AS name, pg_total_relation_size(c.oid) AS bytes "
+            "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = 'zerda' AND c.relkind IN ('r', 'p') ORDER BY c.relname"
+        )
+    ).all()
+    return {
+        "entries": connection.scalar(text("SELECT count(*) FROM zerda.entries")),
+        "bytes": sum(row.bytes for row in tables),
+        "bytes_by_table": {row.name: row.bytes for row in tables},
     }

@@ -37,6 +37,7 @@ __all__ = [
     "correct",
     "delete_entries",
     "discard",
+    "discard_many",
     "forget_session",
     "insert_sequence",
     "invalidate",
@@ -142,7 +143,7 @@ def correct(
             .where(entry_state.c.tenant_id == tenant, entry_state.c.entry_id == entry_id)
             .values(**state)
         )
-    _repeat(connection, scope, entry_id)
+    _repeat(connection, scope, [entry_id])
     if vector is not None:
         _replace_vector(connection, facts, scope, entry_id, *vector)
     entry = fetch_entry(connection, scope, entry_id)
@@ -157,15 +158,15 @@ _REPEATED = (
 )  # fmt: skip
 
 
-def _repeat(connection: Connection, scope: Scope, entry_id: str) -> None:
+def _repeat(connection: Connection, scope: Scope, ids: Sequence[str]) -> None:
     """Bring the columns that `embeddings` repeats in line with `entries`."""
     connection.execute(
         update(embeddings)
         .where(
             embeddings.c.tenant_id == scope.tenant_id,
-            embeddings.c.entry_id == entry_id,
+            embeddings.c.entry_id == func.any(list(ids)),
             entries.c.tenant_id == scope.tenant_id,
-            entries.c.id == entry_id,
+            entries.c.id == embeddings.c.entry_id,
         )
         .values({name: entries.c[name] for name in _REPEATED})
     )
@@ -228,19 +229,24 @@ def _lock(connection: Connection, scope: Scope, ids: Sequence[str]) -> set[str]:
 
 def discard(connection: Connection, scope: Scope, entry_id: str) -> bool:
     """Hide an entry; False if it is not there."""
-    if not _lock(connection, scope, [entry_id]):
-        return False
-    connection.execute(
-        update(entries)
-        .where(
-            entries.c.tenant_id == scope.tenant_id,
-            entries.c.id == entry_id,
-            entries.c.status != "discarded",
+    return discard_many(connection, scope, [entry_id]) > 0
+
+
+def discard_many(connection: Connection, scope: Scope, ids: Sequence[str]) -> int:
+    """Hide entries; how many of them are there."""
+    found = sorted(_lock(connection, scope, ids))
+    if found:
+        connection.execute(
+            update(entries)
+            .where(
+                entries.c.tenant_id == scope.tenant_id,
+                entries.c.id == func.any(found),
+                entries.c.status != "discarded",
+            )
+            .values(status="discarded", discarded_at=func.now(), updated_at=func.now())
         )
-        .values(status="discarded", discarded_at=func.now(), updated_at=func.now())
-    )
-    _repeat(connection, scope, entry_id)
-    return True
+        _repeat(connection, scope, found)
+    return len(found)
 
 
 def restore(connection: Connection, scope: Scope, entry_id: str) -> bool:
@@ -255,7 +261,7 @@ def restore(connection: Connection, scope: Scope, entry_id: str) -> bool:
         ),
         {"tenant": scope.tenant_id, "id": entry_id},
     )
-    _repeat(connection, scope, entry_id)
+    _repeat(connection, scope, [entry_id])
     return True
 
 

@@ -19,7 +19,7 @@ from zerda_pg.results import Page
 from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, read
 
-__all__ = ["count", "entries", "get", "get_many", "stats"]
+__all__ = ["count", "entries", "get", "get_many", "stats", "store_stats"]
 
 MAX_LIMIT = 1000
 """Most entries of one page."""
@@ -98,4 +98,19 @@ def stats(core: Core, scope: Scope) -> Steps[dict[str, Any]]:
         "fingerprint": None if model is None else model.fingerprint,
         "dimensions": None if model is None else model.dimensions,
         "index": "exact",
+    }
+
+
+def store_stats(core: Core) -> Steps[dict[str, Any]]:
+    """What the database holds, over all tenants."""
+    model = yield from core.model_for_listing()
+    found = yield from read(maintenance.store_stats)
+    tenants = yield from read(reads.list_tenants)
+    return found | {
+        "tenants": len(tenants),
+        "server": core.facts.server,
+        "pgvector": core.facts.pgvector,
+        "schema": core.facts.revision,
+        "model": None if model is None else model.name,
+        "dimensions": None if model is None else model.dimensions,
     }

@@ -34,7 +34,7 @@ from zerda_pg.scoring.signals import Ranker, Ranking
 from zerda_pg.steps import Steps, background, embed_query, read
 from zerda_pg.text import check_text
 
-__all__ = ["Recalled", "SearchOptions", "options_of", "recalled", "search", "search_many"]
+__all__ = ["Recalled", "SearchOptions", "recalled", "search", "search_many"]
 
 MAX_K = 1000
 """Most hits of one search: a listing is `entries`."""
@@ -81,11 +81,6 @@ class SearchOptions:
             known_at=self.known_at,
             now=self.now,
         )
-
-
-def options_of(given: Mapping[str, Any]) -> SearchOptions:
-    """Options from a call's keyword arguments."""
-    return SearchOptions(**given)
 
 
 def ranker_of(ranker: Ranker | str, mode: str) -> Ranker:
@@ -310,6 +305,16 @@ def record(
     yield from background(lambda c: writes.record_access(c, scope, ids, session))
 
 
+def _questions(
+    core: Core, scope: Scope, queries: Sequence[str], options: SearchOptions
+) -> Steps[list[Question]]:
+    asked: list[Question] = []
+    for query in queries:
+        question = yield from question_of(core, scope, query, options)
+        asked.append(question)
+    return asked
+
+
 def search_many(
     core: Core, scope: Scope, queries: Sequence[str], options: SearchOptions
 ) -> Steps[list[Hits]]:
@@ -320,11 +325,9 @@ def search_many(
         raise ValueError("embedding belongs to one query: search_many embeds its queries itself")
     timer = Timer()
     ranker = ranker_of(options.ranker, options.mode)
-    questions: list[Question] = []
-    for query in queries:
-        questions.append((yield from question_of(core, scope, query, options)))
-    if not questions:
+    if not queries:
         return []
+    questions = yield from _questions(core, scope, queries, options)
     timer.lap("embed")
     shape = shape_of(questions[0], options, ranker, options.k)
 

@@ -1,0 +1,217 @@
+"""The async store: the same operations, awaited, with the same names and signatures."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from zerda_pg.core import Core
+from zerda_pg.db import reads
+from zerda_pg.db.embedded import EmbeddedServer
+from zerda_pg.db.engine import async_engine, shown_url
+from zerda_pg.driver import AsyncDriver
+from zerda_pg.embedding.protocol import Embedder
+from zerda_pg.errors import ConfigError
+from zerda_pg.opening import Opening
+from zerda_pg.operations import listing
+from zerda_pg.scope import Scope
+from zerda_pg.scoped import Memory
+from zerda_pg.steps import read
+from zerda_pg.tokens import TokenCounter
+
+__all__ = ["AsyncMemory", "AsyncMemoryStore"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Twin(Generic[P, T]):
+    """The type of an async twin: the method's arguments, its result awaited."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Self: ...
+    @overload
+    def __get__(
+        self, instance: object, owner: type[Any]
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        raise NotImplementedError  # typing only: `_twin` returns a function
+
+
+def _twin(method: Callable[Concatenate[Memory, P], T]) -> _Twin[P, T]:
+    """The method, on an async driver: what it returns there is a coroutine."""
+
+    @functools.wraps(method)
+    async def awaited(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await cast(Coroutine[Any, Any, T], method(self, *args, **kwargs))
+
+    return cast("_Twin[P, T]", awaited)
+
+
+class AsyncMemory:
+    """The memories of a scope, for asyncio; as `Memory`."""
+
+    def __init__(self, core: Core, driver: AsyncDriver, scope: Scope) -> None:
+        self._core = core
+        self._driver = driver
+        self.scope = scope
+
+    add = _twin(Memory.add)
+    add_many = _twin(Memory.add_many)
+    add_messages = _twin(Memory.add_messages)
+    get = _twin(Memory.get)
+    get_many = _twin(Memory.get_many)
+    update = _twin(Memory.update)
+    delete = _twin(Memory.delete)
+    discard = _twin(Memory.discard)
+    restore = _twin(Memory.restore)
+    clear = _twin(Memory.clear)
+    purge = _twin(Memory.purge)
+    relate = _twin(Memory.relate)
+    unrelate = _twin(Memory.unrelate)
+    neighbours = _twin(Memory.neighbours)
+    invalidate = _twin(Memory.invalidate)
+    search = _twin(Memory.search)
+    search_many = _twin(Memory.search_many)
+    build_context = _twin(Memory.build_context)
+    explain = _twin(Memory.explain)
+    entries = _twin(Memory.entries)
+    count = _twin(Memory.count)
+    forget = _twin(Memory.forget)
+    stats = _twin(Memory.stats)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.scope})"
+
+
+class AsyncMemoryStore:
+    """Agents' memories in one Postgres database, for asyncio.
+
+    `async with AsyncMemoryStore.open() as store:`; in a server, in its lifespan, after a fork.
+    """
+
+    def __init__(
+        self, open_core: Callable[[], Opening], engine_of: Callable[[Opening], AsyncEngine],
+        *, owned: bool,
+    ) -> None:  # fmt: skip
+        self._open_core = open_core
+        self._engine_of = engine_of
+        self._owned = owned
+        self._opened: tuple[Core, AsyncDriver, EmbeddedServer | None] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        url: str | None = None,
+        *,
+        embedder: str | Embedder = "auto",
+        engine: AsyncEngine | None = None,
+        migrate: bool | None = None,
+        language: str = "english",
+        count_tokens: str | TokenCounter = "auto",
+        pool_size: int = 5,
+        pool_timeout: float = 10,
+        connect_timeout: float = 10,
+        statement_timeout: float = 30,
+        prepare: bool = True,
+    ) -> Self:
+        """A store to be opened by `async with`; the arguments are those of `MemoryStore.open`."""
+
+        def open_core() -> Opening:
+            return Opening(
+                url=url,
+                engine_url=None if engine is None else engine.url,
+                embedder=embedder,
+                migrate=migrate,
+                language=language,
+                count_tokens=count_tokens,
+            )
+
+        def engine_of(opening: Opening) -> AsyncEngine:
+            return engine or async_engine(
+                opening.url,
+                pool_size=pool_size,
+                pool_timeout=pool_timeout,
+                connect_timeout=connect_timeout,
+                statement_timeout=statement_timeout,
+                prepare=prepare,
+            )
+
+        return cls(open_core, engine_of, owned=engine is None)
+
+    async def __aenter__(self) -> Self:
+        # starting a server and migrating block, so they run in a thread
+        opening = await asyncio.to_thread(self._open_core)
+        with opening.undone_on_error():
+            driver = AsyncDriver(self._engine_of(opening), owned=self._owned)
+            try:
+                opening.core.learn(*await driver.run(opening.questions()))
+            except BaseException:
+                await driver.close()
+                raise
+        self._opened = (opening.core, driver, opening.server)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _parts(self) -> tuple[Core, AsyncDriver, EmbeddedServer | None]:
+        if self._opened is None:
+            raise ConfigError("the store is not open: use `async with AsyncMemoryStore.open(…)`")
+        return self._opened
+
+    @property
+    def url(self) -> str:
+        """The database, without its password."""
+        return shown_url(self._parts()[0].url)
+
+    def tenant(
+        self,
+        tenant_id: str,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> AsyncMemory:
+        """The memories of one tenant; as `MemoryStore.tenant`."""
+        core, driver, _ = self._parts()
+        scope = Scope(
+            tenant_id=tenant_id, user_id=user_id, agent_id=agent_id, session_id=session_id
+        )
+        return AsyncMemory(core, driver, scope)
+
+    async def tenants(self) -> list[str]:
+        """Every tenant that has an entry."""
+        return await self._parts()[1].run(read(reads.list_tenants))
+
+    async def stats(self) -> dict[str, Any]:
+        """What the database holds, and what runs."""
+        core, driver, _ = self._parts()
+        return await driver.run(listing.store_stats(core))
+
+    async def flush(self) -> None:
+        """Wait until what goes on in the background (access counts) is written."""
+        await self._parts()[1].flush()
+
+    async def close(self) -> None:
+        """Write what is pending, close the connections, leave the embedded server."""
+        if self._opened is None:
+            return
+        _, driver, server = self._opened
+        self._opened = None
+        await driver.close()
+        if server is not None:
+            await asyncio.to_thread(server.release)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'open' if self._opened else 'closed'})"

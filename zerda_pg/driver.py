@@ -1,0 +1,220 @@
+"""Drivers: what performs an operation's steps, synchronously or not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import Engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from zerda_pg.db.engine import CollisionError, translated
+from zerda_pg.embedding import aembed_documents, aembed_query, embed_documents, embed_query
+from zerda_pg.errors import ZerdaError
+from zerda_pg.steps import Background, Embed, EmbedQuery, OnConnection, Step, Steps
+
+__all__ = ["AsyncDriver", "SyncDriver"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("zerda_pg.store")
+
+ATTEMPTS = 6
+"""Tries of a write that collides with others (deadlock, serialization failure)."""
+
+PENDING = 1000
+"""Background tasks waiting at most; beyond, the caller does the work himself."""
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds to wait before each further try: doubling, with jitter."""
+    for attempt in range(ATTEMPTS - 1):
+        yield random.uniform(0.5, 1.5) * 0.01 * 2**attempt
+
+
+class SyncDriver:
+    """Performs steps on an engine, one after the other; disposes of the engine if it owns it."""
+
+    def __init__(self, engine: Engine, *, owned: bool = True) -> None:
+        self.engine = engine
+        self._owned = owned
+        # each statement by itself: a read then takes one round trip, not three
+        self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._lock = threading.Lock()
+        self._background: ThreadPoolExecutor | None = None
+        self._background_process = 0
+        self._pending: set[Future[None]] = set()
+
+    def run(self, steps: Steps[T]) -> T:
+        """Perform an operation and return its result."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    given = self._perform(step)
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(given)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def _perform(self, step: Step) -> Any:
+        match step:
+            case OnConnection():
+                return self.on_connection(step)
+            case Embed():
+                return embed_documents(step.embedder, step.texts)
+            case EmbedQuery():
+                return embed_query(step.embedder, step.text)
+            case Background():
+                return self._later(step)
+
+    def on_connection(self, step: OnConnection) -> Any:
+        """Run work on a pooled connection; a write that collides is tried again."""
+        pauses = _pauses() if step.writes else iter(())
+        while True:
+            try:
+                with translated():
+                    if step.transaction:
+                        with self.engine.begin() as connection:
+                            return step.call(connection)
+                    with self._single.connect() as connection:
+                        return step.call(connection)
+            except CollisionError:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                time.sleep(pause)
+
+    def _later(self, step: Background) -> None:
+        with self._lock:
+            if self._background_process != os.getpid():
+                # a forked child has none of its parent's threads
+                self._background = ThreadPoolExecutor(1, thread_name_prefix="zerda_pg")
+                self._background_process = os.getpid()
+                self._pending = set()
+            pool = self._background
+        if pool is None or len(self._pending) >= PENDING:
+            self._attempt(step)
+            return
+        task = pool.submit(self._attempt, step)
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+
+    def _attempt(self, step: Background) -> None:
+        with _tolerated():
+            self.on_connection(OnConnection(call=step.call, transaction=True, writes=True))
+
+    def flush(self) -> None:
+        """Wait for the work in the background."""
+        for task in list(self._pending):
+            task.result()
+
+    def close(self) -> None:
+        """Finish the work in the background, then close the connections."""
+        if self._background is not None and self._background_process == os.getpid():
+            self._background.shutdown(wait=True)
+            self._background = None
+            self._background_process = 0
+        if self._owned:
+            self.engine.dispose()
+
+
+class AsyncDriver:
+    """The same on an async engine; the event loop keeps running."""
+
+    def __init__(self, engine: AsyncEngine, *, owned: bool = True) -> None:
+        self.engine = engine
+        self._owned = owned
+        self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._pending: set[asyncio.Task[None]] = set()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Perform an operation and return its result."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    given = await self._perform(step)
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(given)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _perform(self, step: Step) -> Any:
+        match step:
+            case OnConnection():
+                return await self.on_connection(step)
+            case Embed():
+                return await aembed_documents(step.embedder, step.texts)
+            case EmbedQuery():
+                return await aembed_query(step.embedder, step.text)
+            case Background():
+                return await self._later(step)
+
+    async def on_connection(self, step: OnConnection) -> Any:
+        """Run work on a pooled connection; a write that collides is tried again."""
+        pauses = _pauses() if step.writes else iter(())
+        while True:
+            try:
+                with translated():
+                    if step.transaction:
+                        async with self.engine.begin() as connection:
+                            return await _run_sync(connection, step.call)
+                    async with self._single.connect() as connection:
+                        return await _run_sync(connection, step.call)
+            except CollisionError:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+
+    async def _later(self, step: Background) -> None:
+        if len(self._pending) >= PENDING:
+            await self._attempt(step)
+            return
+        task = asyncio.create_task(self._attempt(step))
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+
+    async def _attempt(self, step: Background) -> None:
+        with _tolerated():
+            await self.on_connection(OnConnection(call=step.call, transaction=True, writes=True))
+
+    async def flush(self) -> None:
+        """Wait for the work in the background."""
+        if self._pending:
+            await asyncio.gather(*self._pending)
+
+    async def close(self) -> None:
+        """Finish the work in the background, then close the connections."""
+        await self.flush()
+        if self._owned:
+            await self.engine.dispose()
+
+
+async def _run_sync(connection: AsyncConnection, call: Callable[[Connection], T]) -> T:
+    return await connection.run_sync(call)
+
+
+@contextmanager
+def _tolerated() -> Iterator[None]:
+    """What fails in the background is logged: nobody waits for it, and no memory is lost."""
+    try:
+        yield
+    except ZerdaError as error:
+        log.info("background work was given up: %s", error)

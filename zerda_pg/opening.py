@@ -1,0 +1,67 @@
+"""What both stores do to open: find the database, migrate it, ask it what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import URL
+
+from zerda_pg.config import Settings
+from zerda_pg.core import Core
+from zerda_pg.db.embedded import EmbeddedServer
+from zerda_pg.db.engine import parse_url
+from zerda_pg.db.facts import DatabaseFacts, Model, active_model, read_facts
+from zerda_pg.db.location import locate
+from zerda_pg.db.migrations import upgrade
+from zerda_pg.embedding.protocol import Embedder
+from zerda_pg.steps import Steps, read
+from zerda_pg.tokens import TokenCounter
+
+__all__ = ["Opening"]
+
+
+class Opening:
+    """A located, migrated database with the settings to use it; blocks while it starts."""
+
+    def __init__(
+        self,
+        *,
+        url: str | None,
+        engine_url: URL | None,
+        embedder: str | Embedder,
+        migrate: bool | None,
+        language: str,
+        count_tokens: str | TokenCounter,
+    ) -> None:
+        settings = Settings.from_env()
+        self.server: EmbeddedServer | None = None
+        if engine_url is None:
+            found, self.server = locate(url, settings)
+            self.url = parse_url(found)
+        else:
+            self.url = engine_url
+        with self.undone_on_error():
+            if migrate or (migrate is None and self.server is not None):
+                upgrade(self.url.render_as_string(hide_password=False))
+            self.core = Core(
+                self.url,
+                embedder=embedder,
+                language=language,
+                count_tokens=count_tokens,
+                cache_dir=settings.cache,
+            )
+
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """Leave the embedded server again if opening fails."""
+        try:
+            yield
+        except BaseException:
+            if self.server is not None:
+                self.server.release()
+            raise
+
+    def questions(self) -> Steps[tuple[DatabaseFacts, Model | None]]:
+        """What the database says of itself."""
+        return (yield from read(lambda c: (read_facts(c), active_model(c))))

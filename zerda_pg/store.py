@@ -1,0 +1,166 @@
+"""The synchronous store and its scopes: each method hands an operation to the driver."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy.engine import Engine
+
+from zerda_pg.core import Core
+from zerda_pg.db import reads
+from zerda_pg.db.embedded import EmbeddedServer
+from zerda_pg.db.engine import shown_url, sync_engine
+from zerda_pg.driver import SyncDriver
+from zerda_pg.embedding.protocol import Embedder
+from zerda_pg.opening import Opening
+from zerda_pg.operations import listing
+from zerda_pg.scope import Scope
+from zerda_pg.scoped import Memory
+from zerda_pg.steps import read
+from zerda_pg.tokens import TokenCounter
+
+__all__ = ["MemoryStore"]
+
+log = logging.getLogger("zerda_pg.store")
+
+
+class MemoryStore:
+    """Agents' memories in one Postgres database; thread-safe.
+
+    Open it with `MemoryStore.open`, use it as a context manager or `close` it. After a fork,
+    open a new one in the child.
+    """
+
+    def __init__(self, core: Core, driver: SyncDriver, server: EmbeddedServer | None) -> None:
+        self._core = core
+        self._driver = driver
+        self._server = server
+
+    @classmethod
+    def open(
+        cls,
+        url: str | None = None,
+        *,
+        embedder: str | Embedder = "auto",
+        engine: Engine | None = None,
+        migrate: bool | None = None,
+        language: str = "english",
+        count_tokens: str | TokenCounter = "auto",
+        pool_size: int = 5,
+        pool_timeout: float = 10,
+        connect_timeout: float = 10,
+        statement_timeout: float = 30,
+        prepare: bool = True,
+    ) -> Self:
+        """Open a store.
+
+        Args:
+            url: `postgresql://…`; None: `ZERDA_PG_URL`, else the embedded server.
+            embedder: `"auto"` (the model that the database records, on an empty store the first
+                installed), a name, or an object with the `Embedder` protocol.
+            engine: A SQLAlchemy engine of yours for psycopg, in place of a URL; it is not
+                disposed of at `close`.
+            migrate: Whether to bring the schema up to date; None: for the embedded server only.
+            language: Text-search configuration of new entries.
+            count_tokens: `"auto"`, `"exact"`, `"estimate"` or a function.
+            pool_size: Most connections.
+            pool_timeout: Seconds to wait for a free one.
+            connect_timeout: Seconds to wait for the server.
+            statement_timeout: Seconds that a statement may run.
+            prepare: False for poolers without prepared statements.
+
+        Raises:
+            ConfigError: If there is no usable database or a setting is malformed.
+            DatabaseUnavailableError: If the server cannot be reached.
+            SchemaOutdatedError: If the schema must be migrated first.
+            SchemaTooNewError: If it is of a later major version.
+            EmbeddingMismatchError: If the database records another model.
+        """
+        opening = Opening(
+            url=url,
+            engine_url=None if engine is None else engine.url,
+            embedder=embedder,
+            migrate=migrate,
+            language=language,
+            count_tokens=count_tokens,
+        )
+        with opening.undone_on_error():
+            own = engine or sync_engine(
+                opening.url,
+                pool_size=pool_size,
+                pool_timeout=pool_timeout,
+                connect_timeout=connect_timeout,
+                statement_timeout=statement_timeout,
+                prepare=prepare,
+            )
+            driver = SyncDriver(own, owned=engine is None)
+            try:
+                opening.core.learn(*driver.run(opening.questions()))
+            except BaseException:
+                driver.close()
+                raise
+        return cls(opening.core, driver, opening.server)
+
+    @property
+    def url(self) -> str:
+        """The database, without its password."""
+        return shown_url(self._core.url)
+
+    def tenant(
+        self,
+        tenant_id: str,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> Memory:
+        """The memories of one tenant; cheap, holds no connection.
+
+        Args:
+            tenant_id: Nothing crosses it.
+            user_id: Reads see this user's entries and those without a user.
+            agent_id: New entries are marked with it.
+            session_id: New entries are marked with it, and what it touched ranks higher.
+
+        Raises:
+            ValueError: Naming the argument that is no usable key.
+        """
+        scope = Scope(
+            tenant_id=tenant_id, user_id=user_id, agent_id=agent_id, session_id=session_id
+        )
+        return Memory(self._core, self._driver, scope)
+
+    def tenants(self) -> list[str]:
+        """Every tenant that has an entry."""
+        return self._driver.run(read(reads.list_tenants))
+
+    def stats(self) -> dict[str, Any]:
+        """What the database holds, and what runs."""
+        return self._driver.run(listing.store_stats(self._core))
+
+    def flush(self) -> None:
+        """Wait until what goes on in the background (access counts) is written."""
+        self._driver.flush()
+
+    def close(self) -> None:
+        """Write what is pending, close the connections, leave the embedded server."""
+        self._driver.close()
+        if self._server is not None:
+            self._server.release()
+            self._server = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
