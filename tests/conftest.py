@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from zerda_pg import Memory, MemoryStore
-from zerda_pg.testing import _server, temporary_database, temporary_store
+from zerda_pg.testing import database_server, temporary_database, temporary_store
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[None]:
     """Keeps the test server running between tests."""
-    with _server():
+    with database_server():
         yield
 
 

@@ -21,6 +21,8 @@ class Settings:
 
     url: str | None
     """`ZERDA_PG_URL`: the database; None: the embedded server."""
+    test_url: str | None
+    """`ZERDA_PG_TEST_URL`: the server for throw-away databases; None: an embedded one."""
     embedded: bool
     """`ZERDA_PG_EMBEDDED`: whether the embedded server may be started (default yes)."""
     home: Path | None
@@ -40,6 +42,7 @@ class Settings:
         env = os.environ if environ is None else environ
         return cls(
             url=env.get("ZERDA_PG_URL") or None,
+            test_url=env.get("ZERDA_PG_TEST_URL") or None,
             embedded=_env_bool(env, "ZERDA_PG_EMBEDDED", default=True),
             home=_env_path(env, "ZERDA_PG_HOME"),
             bindir=_env_path(env, "ZERDA_PG_BINDIR"),

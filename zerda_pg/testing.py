@@ -3,15 +3,14 @@
     with temporary_store() as store:
         store.tenant("acme").add("…")
 
-As a pytest fixture: `pytest_plugins = ["zerda_pg.testing"]` in a `conftest.py`, then ask for
-`memory_store`. The server is that of `ZERDA_PG_TEST_URL`, else an embedded one of its own,
+As a pytest fixture: `pytest_plugins = ["zerda_pg.pytest_plugin"]` in a `conftest.py`, then ask
+for `memory_store`. The server is that of `ZERDA_PG_TEST_URL`, else an embedded one of its own,
 apart from your data. A migrated template database is cloned for each store.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
-import pytest
 from psycopg import sql
 from sqlalchemy import URL
 
@@ -30,7 +28,7 @@ from zerda_pg.db.migrations import script_location, upgrade
 from zerda_pg.embedding.protocol import Embedder
 from zerda_pg.store import MemoryStore
 
-__all__ = ["memory_store", "temporary_database", "temporary_store"]
+__all__ = ["database_server", "temporary_database", "temporary_store"]
 
 TEMPLATE_LOCK = 0x7A65726461  # one process at a time makes or clones the template
 
@@ -50,13 +48,6 @@ def temporary_store(embedder: str | Embedder = "hashing") -> Iterator[MemoryStor
         yield store
 
 
-@pytest.fixture
-def memory_store() -> Iterator[MemoryStore]:
-    """A throw-away store with the hashing embedder."""
-    with temporary_store() as store:
-        yield store
-
-
 @contextmanager
 def temporary_database(*, migrated: bool = True) -> Iterator[str]:
     """The URL of a database of its own, dropped afterwards.
@@ -64,7 +55,7 @@ def temporary_database(*, migrated: bool = True) -> Iterator[str]:
     Args:
         migrated: Whether it is cloned from a migrated template, or empty.
     """
-    with _server() as address:
+    with database_server() as address:
         name = f"zerda_test_{uuid.uuid4().hex}"
         with _administrator(address) as connection:
             template = _template(address, connection) if migrated else "template0"
@@ -79,11 +70,12 @@ def temporary_database(*, migrated: bool = True) -> Iterator[str]:
 
 
 @contextmanager
-def _server() -> Iterator[URL]:
-    if given := os.environ.get("ZERDA_PG_TEST_URL"):
-        yield parse_url(given)
-        return
+def database_server() -> Iterator[URL]:
+    """The server that throw-away databases live on; hold it to keep it running between them."""
     settings = Settings.from_env()
+    if settings.test_url is not None:
+        yield parse_url(settings.test_url)
+        return
     server = embedded.acquire(settings.cache / "test-server", bindir=settings.bindir)
     try:
         yield parse_url(server.url)
