@@ -256,7 +256,7 @@ def test_import_is_cheap() -> None:
     code = (
         "import sys, zerda_pg.embedding, zerda_pg.tokens\n"
         "heavy = {'onnxruntime', 'torch', 'tokenizers', 'transformers', 'huggingface_hub',"
-        " 'sentence_transformers', 'quicktok', 'sqlalchemy'}\n"
+        " 'sentence_transformers', 'quicktok', 'alembic'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     output = subprocess.run(

@@ -59,6 +59,8 @@ _COMPLAINT = re.compile(r"(?<![\w-])(?:PANIC|FATAL|ERROR|error|sh|unshare): +(.*
 def create_cluster(cluster: Cluster, account: Account, settings: Mapping[str, str]) -> None:
     """Run initdb beside the data directory, then move the result there: all of it or nothing.
 
+    initdb holds the server lock: when its client is killed, the next one waits until it is gone.
+
     Raises:
         DatabaseUnavailableError: initdb failed; nothing of it is left.
     """
@@ -70,7 +72,8 @@ def create_cluster(cluster: Cluster, account: Account, settings: Mapping[str, st
     try:
         if account.uid is not None:
             os.chown(partial, account.uid, -1 if account.gid is None else account.gid)
-        _run_initdb(partial, account, cluster.major, settings)
+        with _server_lock(cluster) as lock:
+            _run_initdb(partial, account, cluster.major, settings, lock)
         # An empty directory may stand there; one with something in it makes this fail.
         partial.rename(cluster.data_directory)
         _sync_directory(cluster.home)
@@ -78,7 +81,9 @@ def create_cluster(cluster: Cluster, account: Account, settings: Mapping[str, st
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _run_initdb(directory: Path, account: Account, major: int, settings: Mapping[str, str]) -> None:
+def _run_initdb(
+    directory: Path, account: Account, major: int, settings: Mapping[str, str], lock: int
+) -> None:
     command = [
         *account.prefix,
         str(account.binaries.initdb),
@@ -100,6 +105,7 @@ def _run_initdb(directory: Path, account: Account, major: int, settings: Mapping
             text=True,
             errors="replace",
             timeout=_INITDB_TIMEOUT,
+            pass_fds=(lock,),
             check=False,
         )
     except subprocess.TimeoutExpired as error:
@@ -112,6 +118,14 @@ def _run_initdb(directory: Path, account: Account, major: int, settings: Mapping
             f"{_reason(result.stdout.splitlines())}. Make room or access there, or set "
             "ZERDA_PG_HOME to another directory"
         )
+
+
+@contextlib.contextmanager
+def _server_lock(cluster: Cluster) -> Iterator[int]:
+    """Take the server lock to pass it on: closed here but not unlocked, it is a child's then."""
+    with private_descriptor(cluster.server_lock) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield lock
 
 
 def _locale_options(major: int) -> list[str]:
@@ -183,8 +197,7 @@ def _launch(
     A shell in between starts it in the background and exits: the server's parent is then the init
     process, so that a client which leaves earlier than others need not wait for it.
     """
-    with private_descriptor(cluster.server_lock) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with _server_lock(cluster) as lock:
         shell = subprocess.Popen(
             ["/bin/sh", "-c", '"$@" &', "sh", *command],
             **account.options(cluster.data_directory),
@@ -192,7 +205,6 @@ def _launch(
             stderr=log,
             pass_fds=(lock,),
         )
-        # Closed without unlocking: the lock is the server's now.
     with shell:
         assert shell.stdout is not None
         os.set_blocking(shell.stdout.fileno(), False)
