@@ -264,13 +264,32 @@ END
 $$;
 """
 
+# An entry that a layer wrote goes with its last membership. One that was also written by itself
+# stays: it is held by a membership of its own.
+HOLD_ENTRY = """
+CREATE FUNCTION zerda.hold_entry(p_tenant text, p_id text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM zerda.layer_entries m
+    WHERE m.tenant_id = p_tenant AND m.entry_id = p_id
+    LIMIT 1;
+    IF FOUND THEN
+        INSERT INTO zerda.layer_entries (tenant_id, layer, session_id, entry_id)
+        VALUES (p_tenant, 'direct', '', p_id)
+        ON CONFLICT (tenant_id, layer, session_id, entry_id) DO NOTHING;
+    END IF;
+END
+$$;
+"""
+
 # Writes entries with state, vector and edges in one call, all or none. Locks are taken in one
 # global order (content locks, then rows by id), so that concurrent batches never deadlock.
 # SQLSTATE ZD001: the id exists and may not be replaced; ZD002: an entry to supersede is missing.
 PUT_ENTRIES = """
 CREATE FUNCTION zerda.put_entries(
     p_tenant text, p_user text, p_model integer, p_rows json, p_vectors {vector}.halfvec[],
-    p_if_exists text, p_dedupe boolean)
+    p_if_exists text, p_dedupe boolean, p_direct boolean)
 RETURNS TABLE (n integer, id text, status text, version integer, recorded_at timestamptz)
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
@@ -334,6 +353,9 @@ BEGIN
                 status := 'duplicate';
                 version := v_old.version;
                 recorded_at := v_old.recorded_at;
+                IF p_direct THEN
+                    PERFORM zerda.hold_entry(p_tenant, id);
+                END IF;
                 RETURN NEXT;
                 CONTINUE;
             END IF;
@@ -416,6 +438,9 @@ BEGIN
             EXIT;
         END LOOP;
 
+        IF p_direct AND status <> 'created' THEN
+            PERFORM zerda.hold_entry(p_tenant, r.id);
+        END IF;
         IF status <> 'kept' THEN
             FOREACH v_superseded IN ARRAY coalesce(r.supersedes, '{{}}') LOOP
                 PERFORM 1 FROM zerda.entries e
@@ -447,11 +472,12 @@ def upgrade() -> None:
     op.execute(USE_TENANT)
     op.execute(SUPERSEDE)
     op.execute(KEEP_VERSION)
+    op.execute(HOLD_ENTRY)
     op.execute(PUT_ENTRIES.format(vector=vector))
 
 
 def downgrade() -> None:
-    for name in ("put_entries", "keep_version", "supersede", "use_tenant"):
+    for name in ("put_entries", "hold_entry", "keep_version", "supersede", "use_tenant"):
         op.execute(f"DROP FUNCTION zerda.{name}")
     for table in (
         "lexemes tenants changes session_touches layer_entries embeddings embedding_models edges "

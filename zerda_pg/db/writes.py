@@ -72,12 +72,16 @@ def put_entries(
     *,
     if_exists: str,
     dedupe: bool,
+    direct: bool = True,
 ) -> list[Written]:
-    """Write a batch, all or nothing, in one round trip; the results in the batch's order."""
+    """Write a batch, all or nothing, in one round trip; the results in the batch's order.
+
+    `direct` is False for what a layer writes, which goes with its last membership.
+    """
     statement = (
         "SELECT n, id, status, version, recorded_at FROM zerda.put_entries("
         "%(tenant)s, %(user)s, %(model)s, %(rows)s::json, "
-        f"CAST(%(vectors)s AS {facts.vector_schema}.halfvec[]), %(if_exists)s, %(dedupe)s)"
+        f"CAST(%(vectors)s AS {facts.vector_schema}.halfvec[]), %(if_exists)s, %(dedupe)s, %(direct)s)"
     )
     found = connection.exec_driver_sql(
         statement,
@@ -89,6 +93,7 @@ def put_entries(
             "vectors": HalfvecArrayParam(vectors, facts.halfvec_oid),
             "if_exists": if_exists,
             "dedupe": dedupe,
+            "direct": direct,
         },
     )
     return sorted((Written(**row._mapping) for row in found), key=lambda written: written.n)
