@@ -5,37 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from zerda_pg.clock import parse_time
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, reads, writes
-from zerda_pg.db.facts import Model
-from zerda_pg.db.rows import entry_to_json
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.errors import InvalidContentError, ZerdaError
 from zerda_pg.ids import check_id
+from zerda_pg.operations.batches import BATCH_ROWS, After, batches, write_batch
 from zerda_pg.operations.prepare import ADD_FIELDS, Draft, draft_of
 from zerda_pg.results import AddResult
 from zerda_pg.scope import Scope
-from zerda_pg.steps import Steps, background, embed, read, write
+from zerda_pg.steps import Steps, background, read
 from zerda_pg.text import check_text
 
 __all__ = ["Progress", "add", "add_many", "add_messages"]
 
 Progress = Callable[[int, int | None], None]
 """Called with how many are done, and how many there are if that is known."""
-
-BATCH_ROWS = 256
-BATCH_CHARACTERS = 4_000_000
-"""Size of a batch, which is a transaction: bounds memory and what an error takes back."""
 
 
 def add(
@@ -51,8 +43,8 @@ def add(
     _check_if_exists(if_exists)
     yield from core.model_for_reading()
     draft = draft_of(core, scope, content, given)
-    results = yield from _write_batch(core, scope, [draft], if_exists=if_exists, dedupe=dedupe)
-    return results[0]
+    done = yield from write_batch(core, scope, [draft], if_exists=if_exists, dedupe=dedupe)
+    return done.results[0]
 
 
 def add_many(
@@ -71,8 +63,9 @@ def add_many(
     yield from core.model_for_reading()
     total = len(items) if isinstance(items, Sequence) else None
     results: list[AddResult] = []
-    for batch in _batches(_draft_item(core, scope, n, item) for n, item in enumerate(items)):
-        results += yield from _write_batch(core, scope, batch, if_exists=if_exists, dedupe=dedupe)
+    for batch in batches(_draft_item(core, scope, n, item) for n, item in enumerate(items)):
+        done = yield from write_batch(core, scope, batch, if_exists=if_exists, dedupe=dedupe)
+        results += done.results
         if progress is not None:
             progress(len(results), total)
     yield from background(
@@ -109,95 +102,6 @@ def _draft_item(core: Core, scope: Scope, number: int, item: Any) -> Draft:
         raise kind(message) from error
 
 
-def _batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
-    batch: list[Draft] = []
-    characters = 0
-    for draft in drafts:
-        if batch and (len(batch) >= BATCH_ROWS or characters > BATCH_CHARACTERS):
-            yield batch
-            batch, characters = [], 0
-        batch.append(draft)
-        characters += len(draft.body)
-    if batch:
-        yield batch
-
-
-def _write_batch(
-    core: Core,
-    scope: Scope,
-    drafts: Sequence[Draft],
-    *,
-    if_exists: str,
-    dedupe: bool,
-    precedes: Sequence[str] | None = None,
-) -> Steps[list[AddResult]]:
-    """Embed what has no vector, then write all in one transaction.
-
-    Args:
-        precedes: Where the entries are a conversation: its session, for the links.
-    """
-    model = yield from core.model_for_writing()
-    vectors, cut = yield from _vectors(core, model, drafts)
-    rows = [
-        entry_to_json(
-            n, d.entry, body=d.body, language=core.language, truncated=cut[n],
-            supersedes=d.supersedes,
-        )
-        for n, d in enumerate(drafts)
-    ]  # fmt: skip
-
-    def work(connection: Connection) -> list[writes.Written]:
-        written = writes.put_entries(
-            connection, core.facts, scope, model.id, rows, vectors,
-            if_exists=if_exists, dedupe=dedupe,
-        )  # fmt: skip
-        if precedes is not None:
-            writes.insert_sequence(connection, scope, [*precedes, *(w.id for w in written)])
-        return written
-
-    written = yield from write(work, transaction=precedes is not None)
-    return (yield from _results(core, scope, drafts, written))
-
-
-def _vectors(
-    core: Core, model: Model, drafts: Sequence[Draft]
-) -> Steps[tuple[NDArray[np.float32], list[bool]]]:
-    """(n, d) vectors and which texts were cut, embedding those that came without."""
-    vectors = np.zeros((len(drafts), model.dimensions), dtype=np.float32)
-    cut = [False] * len(drafts)
-    missing = [n for n, draft in enumerate(drafts) if draft.vector is None]
-    if missing:
-        made = yield from embed(core.embedder, [drafts[n].body for n in missing])
-        for place, n in enumerate(missing):
-            vectors[n] = made.vectors[place]
-            cut[n] = made.truncated[place]
-    for n, draft in enumerate(drafts):
-        if draft.vector is not None:
-            vectors[n] = draft.vector
-    return vectors, cut
-
-
-def _results(
-    core: Core, scope: Scope, drafts: Sequence[Draft], written: Sequence[writes.Written]
-) -> Steps[list[AddResult]]:
-    """The entries as they are in the store now; those of earlier writes are fetched."""
-    earlier = [w.id for w in written if w.status in {"kept", "duplicate"}]
-    fetched: dict[str, MemoryEntry] = {}
-    if earlier:
-        fetched = yield from read(lambda c: reads.fetch_entries(c, scope, earlier))
-    results: list[AddResult] = []
-    for w in written:
-        entry = fetched.get(w.id)
-        if entry is None:
-            entry = replace(
-                drafts[w.n].entry, version=w.version, recorded_at=w.recorded_at,
-                updated_at=w.recorded_at, language=drafts[w.n].entry.language or core.language,
-            )  # fmt: skip
-        status = cast(Any, w.status)
-        results.append(AddResult(id=w.id, entry=entry, status=status, version=w.version))
-    return results
-
-
 def add_messages(
     core: Core,
     scope: Scope,
@@ -218,12 +122,11 @@ def add_messages(
     while batch := list(islice(drafts, BATCH_ROWS)):
         if last is None:
             last = yield from _last_before(scope, session_id, batch[0].entry)
-        done = yield from _write_batch(
-            core, scope, batch, if_exists="keep", dedupe=False,
-            precedes=[] if last is None else [last],
-        )  # fmt: skip
-        last = done[-1].id
-        results += done
+        done = yield from write_batch(
+            core, scope, batch, if_exists="keep", dedupe=False, after=_linked(scope, last)
+        )
+        last = done.results[-1].id
+        results += done.results
         if progress is not None:
             progress(len(results), len(messages) if isinstance(messages, Sequence) else None)
     yield from background(
@@ -232,6 +135,16 @@ def add_messages(
         )
     )
     return results
+
+
+def _linked(scope: Scope, last: str | None) -> After:
+    """Link each message of a batch to the next, and the first to the last one before."""
+
+    def after(connection: Connection, written: Sequence[writes.Written]) -> None:
+        before = [] if last is None else [last]
+        writes.insert_sequence(connection, scope, [*before, *(w.id for w in written)])
+
+    return after
 
 
 def _last_before(scope: Scope, session_id: str, entry: MemoryEntry) -> Steps[str | None]:

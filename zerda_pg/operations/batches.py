@@ -1,0 +1,137 @@
+"""One batch: embed what has no vector, write all in one transaction, say what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from zerda_pg.core import Core
+from zerda_pg.db import reads, writes
+from zerda_pg.db.facts import Model
+from zerda_pg.db.rows import entry_to_json
+from zerda_pg.entry import MemoryEntry
+from zerda_pg.operations.prepare import Draft
+from zerda_pg.results import AddResult
+from zerda_pg.scope import Scope
+from zerda_pg.steps import Steps, embed, read, write
+
+__all__ = ["Batch", "batches", "write_batch"]
+
+BATCH_ROWS = 256
+BATCH_CHARACTERS = 4_000_000
+"""Size of a batch, which is a transaction: bounds memory and what an error takes back."""
+
+After = Callable[[Connection, Sequence[writes.Written]], Any]
+"""More work of the same transaction."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """What was written."""
+
+    results: list[AddResult]
+    vectors: NDArray[np.float32]
+    """(n, d) unit norm, in the order given."""
+
+
+def batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
+    """Batches bounded in rows and in characters."""
+    batch: list[Draft] = []
+    characters = 0
+    for draft in drafts:
+        if batch and (len(batch) >= BATCH_ROWS or characters > BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(draft)
+        characters += len(draft.body)
+    if batch:
+        yield batch
+
+
+def write_batch(
+    core: Core,
+    scope: Scope,
+    drafts: Sequence[Draft],
+    *,
+    if_exists: str,
+    dedupe: bool,
+    after: After | None = None,
+    direct: bool = True,
+) -> Steps[Batch]:
+    """Embed and write; with `after`, in one transaction with it.
+
+    Args:
+        core: The store's.
+        scope: Whose entries they are.
+        drafts: Checked.
+        if_exists: `replace`, `keep` or `error`.
+        dedupe: Whether an earlier entry of the same content is kept instead.
+        after: Called with the connection and what was written.
+        direct: False for a layer's entries, which go with their last membership.
+    """
+    model = yield from core.model_for_writing()
+    vectors, cut = yield from _vectors(core, model, drafts)
+    rows = [
+        entry_to_json(
+            n, d.entry, body=d.body, language=core.language, truncated=cut[n],
+            supersedes=d.supersedes,
+        )
+        for n, d in enumerate(drafts)
+    ]  # fmt: skip
+
+    def work(connection: Connection) -> list[writes.Written]:
+        written = writes.put_entries(
+            connection, core.facts, scope, model.id, rows, vectors,
+            if_exists=if_exists, dedupe=dedupe, direct=direct,
+        )  # fmt: skip
+        if after is not None:
+            after(connection, written)
+        return written
+
+    written = yield from write(work, transaction=after is not None)
+    results = yield from _results(core, scope, drafts, written)
+    return Batch(results=results, vectors=vectors)
+
+
+def _vectors(
+    core: Core, model: Model, drafts: Sequence[Draft]
+) -> Steps[tuple[NDArray[np.float32], list[bool]]]:
+    """(n, d) vectors and which texts were cut, embedding those that came without."""
+    vectors = np.zeros((len(drafts), model.dimensions), dtype=np.float32)
+    cut = [False] * len(drafts)
+    missing = [n for n, draft in enumerate(drafts) if draft.vector is None]
+    if missing:
+        made = yield from embed(core.embedder, [drafts[n].body for n in missing])
+        for place, n in enumerate(missing):
+            vectors[n] = made.vectors[place]
+            cut[n] = made.truncated[place]
+    for n, draft in enumerate(drafts):
+        if draft.vector is not None:
+            vectors[n] = draft.vector
+    return vectors, cut
+
+
+def _results(
+    core: Core, scope: Scope, drafts: Sequence[Draft], written: Sequence[writes.Written]
+) -> Steps[list[AddResult]]:
+    """The entries as they are in the store now; those of earlier writes are fetched."""
+    earlier = [w.id for w in written if w.status in {"kept", "duplicate"}]
+    fetched: dict[str, MemoryEntry] = {}
+    if earlier:
+        fetched = yield from read(lambda c: reads.fetch_entries(c, scope, earlier))
+    results: list[AddResult] = []
+    for w in written:
+        entry = fetched.get(w.id)
+        if entry is None:
+            entry = replace(
+                drafts[w.n].entry, version=w.version, recorded_at=w.recorded_at,
+                updated_at=w.recorded_at, language=drafts[w.n].entry.language or core.language,
+            )  # fmt: skip
+        status = cast(Any, w.status)
+        results.append(AddResult(id=w.id, entry=entry, status=status, version=w.version))
+    return results
