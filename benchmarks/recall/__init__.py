@@ -1,0 +1,1 @@
+"""Recall: does the evidence for a question come up, and does it reach the prompt?"""
