@@ -21,7 +21,7 @@ from zerda_pg.opening import Opening
 from zerda_pg.operations import listing
 from zerda_pg.scope import Scope
 from zerda_pg.scoped import Memory
-from zerda_pg.steps import read
+from zerda_pg.steps import Steps, read
 from zerda_pg.tokens import TokenCounter
 
 __all__ = ["AsyncMemory", "AsyncMemoryStore"]
@@ -60,6 +60,21 @@ class AsyncMemory:
         self._core = core
         self._driver = driver
         self.scope = scope
+
+    @property
+    def count_tokens(self) -> TokenCounter:
+        """The store's token counter."""
+        return self._core.count_tokens
+
+    async def perform(
+        self,
+        operation: Callable[Concatenate[Core, Scope, P], Steps[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Perform an operation in this scope, as `Memory.perform`."""
+        return await self._driver.run(operation(self._core, self.scope, *args, **kwargs))
 
     add = _twin(Memory.add)
     add_many = _twin(Memory.add_many)
@@ -174,6 +189,11 @@ class AsyncMemoryStore:
     def url(self) -> str:
         """The database, without its password."""
         return shown_url(self._parts()[0].url)
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder in use; it loads its model at its first text."""
+        return self._parts()[0].embedder
 
     def tenant(
         self,

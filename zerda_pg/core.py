@@ -74,11 +74,6 @@ class Core:
                 self._embedder = resolve("auto", cache_dir=self._cache_dir)
             return self._embedder
 
-    @property
-    def known_model(self) -> Model | None:
-        """The recorded model, as far as this process has seen."""
-        return self._model
-
     def _set_model(self, model: Model | None) -> None:
         with self._lock:
             if model is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from zerda_pg.core import Core
 from zerda_pg.driver import SyncDriver
@@ -22,9 +22,13 @@ from zerda_pg.scope import Scope
 from zerda_pg.scoring.forgetting import ForgettingConfig
 from zerda_pg.scoring.packing import Policy
 from zerda_pg.scoring.signals import Ranker
+from zerda_pg.steps import Steps
 from zerda_pg.tokens import TokenCounter
 
 __all__ = ["Memory"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Memory:
@@ -34,6 +38,27 @@ class Memory:
         self._core = core
         self._driver = driver
         self.scope = scope
+
+    @property
+    def count_tokens(self) -> TokenCounter:
+        """The store's token counter."""
+        return self._core.count_tokens
+
+    def perform(
+        self,
+        operation: Callable[Concatenate[Core, Scope, P], Steps[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Perform an operation in this scope: what the layers of `zerda_pg.memory` build on.
+
+        Args:
+            operation: From `zerda_pg.operations`.
+            args: Its arguments after the core and the scope.
+            kwargs: Its keyword arguments.
+        """
+        return self._driver.run(operation(self._core, self.scope, *args, **kwargs))
 
     def add(
         self,

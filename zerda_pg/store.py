@@ -108,6 +108,11 @@ class MemoryStore:
         """The database, without its password."""
         return shown_url(self._core.url)
 
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder in use; it loads its model at its first text."""
+        return self._core.embedder
+
     def tenant(
         self,
         tenant_id: str,

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.selectable import FromClause
 
-from zerda_pg.db.criteria import Criteria, active_now, conditions, visible
+from zerda_pg.db.criteria import Criteria, conditions
 from zerda_pg.db.rows import entry_from_row
 from zerda_pg.db.schema import edges, entries, entry_state, entry_versions
 from zerda_pg.entry import MemoryEntry
@@ -37,6 +37,7 @@ __all__ = [
     "list_entries",
     "list_tenants",
     "walk",
+    "whole_entries",
 ]
 
 _STATE = ("importance", "original_importance", "decay_factor", "access_count", "last_access")
@@ -68,18 +69,24 @@ def _binds(statement: Select[Any]) -> list[BindParameter[Any]]:
     return [e for e in visitors.iterate(statement) if isinstance(e, BindParameter)]
 
 
+def whole_entries(scope: Scope) -> Select[Any]:
+    """Entries with their state, of any status: those the scope sees and that have not expired."""
+    return _whole(entries).where(
+        entries.c.tenant_id == scope.tenant_id,
+        or_(entries.c.expires_at.is_(None), entries.c.expires_at > func.now()),
+        *([] if scope.user_id is None else [_own_or_shared(scope.user_id)]),
+    )
+
+
+def _own_or_shared(user_id: str) -> ColumnElement[bool]:
+    return or_(entries.c.user_id.is_(None), entries.c.user_id == user_id)
+
+
 def fetch_entries(
     connection: Connection, scope: Scope, ids: Sequence[str]
 ) -> dict[str, MemoryEntry]:
     """Entries by id, of any status; those that expired or are another user's are absent."""
-    criteria = Criteria(scope=scope)
-    statement = _whole(entries).where(
-        entries.c.tenant_id == scope.tenant_id,
-        entries.c.id == func.any(list(ids)),
-        active_now(criteria, entries),
-        *visible(criteria, entries),
-    )
-    found = connection.execute(_bound(criteria, statement))
+    found = connection.execute(whole_entries(scope).where(entries.c.id == func.any(list(ids))))
     return {row.id: entry_from_row(row) for row in found}
 
 

@@ -81,7 +81,8 @@ def put_entries(
     statement = (
         "SELECT n, id, status, version, recorded_at FROM zerda.put_entries("
         "%(tenant)s, %(user)s, %(model)s, %(rows)s::json, "
-        f"CAST(%(vectors)s AS {facts.vector_schema}.halfvec[]), %(if_exists)s, %(dedupe)s, %(direct)s)"
+        f"CAST(%(vectors)s AS {facts.vector_schema}.halfvec[]), "
+        "%(if_exists)s, %(dedupe)s, %(direct)s)"
     )
     found = connection.exec_driver_sql(
         statement,

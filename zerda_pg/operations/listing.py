@@ -11,6 +11,7 @@ from typing import Any
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, reads
 from zerda_pg.db.criteria import Criteria
+from zerda_pg.db.facts import Model
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.filters import Filter
 from zerda_pg.ids import check_id
@@ -89,14 +90,11 @@ def count(scope: Scope, wanted: Filter | Mapping[str, Any] | None) -> Steps[int]
 
 def stats(core: Core, scope: Scope) -> Steps[dict[str, Any]]:
     """What a tenant holds, and what runs."""
-    yield from core.model_for_listing()
+    model = yield from core.model_for_listing()
     found = yield from read(lambda c: maintenance.tenant_stats(c, scope.tenant_id))
-    model = core.known_model
     return found | {
         "tenant_id": scope.tenant_id,
-        "model": None if model is None else model.name,
-        "fingerprint": None if model is None else model.fingerprint,
-        "dimensions": None if model is None else model.dimensions,
+        **_identity(model),
         "index": "exact",
     }
 
@@ -111,6 +109,13 @@ def store_stats(core: Core) -> Steps[dict[str, Any]]:
         "server": core.facts.server,
         "pgvector": core.facts.pgvector,
         "schema": core.facts.revision,
+        **_identity(model),
+    }
+
+
+def _identity(model: Model | None) -> dict[str, Any]:
+    return {
         "model": None if model is None else model.name,
+        "fingerprint": None if model is None else model.fingerprint,
         "dimensions": None if model is None else model.dimensions,
     }
