@@ -98,6 +98,18 @@ def test_a_computation_that_outlives_its_server_is_ended(home: Path) -> None:
         assert not thread.is_alive()
 
 
+def test_leaving_while_the_server_restarts_itself(home: Path) -> None:
+    for _ in range(5):
+        with embedded.acquire(home) as server, psycopg.connect(server.url) as connection:
+            os.kill(connection.info.backend_pid, signal.SIGILL)
+            with pytest.raises(psycopg.OperationalError):
+                connection.execute("SELECT 1")
+            start = time.monotonic()
+            server.release()
+            assert time.monotonic() - start < 25  # not by the timeout of 30
+        assert not is_running(home)
+
+
 def test_a_recycled_process_id(home: Path, stranger: subprocess.Popen[bytes]) -> None:
     server = embedded.acquire(home)
     write_rows(server.url, 7)

@@ -45,12 +45,16 @@ _START_TIMEOUT = 60.0
 _INITDB_TIMEOUT = 300.0
 # Seconds for recovery after a crash: bounded by max_wal_size, a minute on a slow disk.
 _RECOVERY_TIMEOUT = 600.0
+# Seconds to wait for a server that restarts itself before it is told to stop.
+_RESTART_TIMEOUT = 10.0
 # Seconds for the checkpoint of a fast shutdown, then for an immediate one (which loses nothing,
 # the next start recovers).
 _FAST_STOP_TIMEOUT = 30.0
 _IMMEDIATE_STOP_TIMEOUT = 5.0
-# Seconds between two looks; connecting to a server that is not ready costs 1 ms.
+# Seconds between two looks at what comes soon, and at most: each look at a server that is not ready
+# costs it 1 ms and a line in its log.
 _POLL_INTERVAL = 0.005
+_LONGEST_POLL_INTERVAL = 0.2
 
 # What PostgreSQL's programs write before the reason for which they give up.
 _COMPLAINT = re.compile(r"(?<![\w-])(?:PANIC|FATAL|ERROR|error|sh|unshare): +(.*)")
@@ -211,9 +215,16 @@ def _launch(
         yield shell.stdout.fileno()
 
 
+def _intervals() -> Iterator[float]:
+    interval = _POLL_INTERVAL
+    while True:
+        yield interval
+        interval = min(interval * 1.1, _LONGEST_POLL_INTERVAL)
+
+
 def _wait_until_ready(cluster: Cluster, pipe: int, log_start: int) -> None:
     deadline = time.monotonic() + _START_TIMEOUT
-    while True:
+    for interval in _intervals():
         match cluster.ping():
             case pq.Ping.OK:
                 return
@@ -229,7 +240,7 @@ def _wait_until_ready(cluster: Cluster, pipe: int, log_start: int) -> None:
                 f"the embedded server did not start on {cluster.data_directory}: "
                 f"{_reason(lines)}. Its log is {cluster.log_file}"
             )
-        time.sleep(_POLL_INTERVAL)
+        time.sleep(interval)
 
 
 def _reason(lines: list[str]) -> str:
@@ -250,10 +261,10 @@ def answers(cluster: Cluster) -> bool:
     """
     deadline = time.monotonic() + _START_TIMEOUT
     last = time.monotonic() + _RECOVERY_TIMEOUT
-    while True:
+    for interval in _intervals():
         state = cluster.ping()
         if state is pq.Ping.OK:
-            return True
+            break
         now = time.monotonic()
         if state is pq.Ping.REJECT:
             deadline = now + _START_TIMEOUT
@@ -266,7 +277,8 @@ def answers(cluster: Cluster) -> bool:
                 f"a PostgreSQL server runs on {cluster.data_directory} but does not answer at "
                 f"{cluster.socket_directory}: stop it, or look into {cluster.log_file}"
             )
-        time.sleep(_POLL_INTERVAL)
+        time.sleep(interval)
+    return True
 
 
 def _is_alive(cluster: Cluster) -> bool:
@@ -358,10 +370,26 @@ def _remove_stale_files(cluster: Cluster) -> None:
         path.unlink(missing_ok=True)
 
 
+def _await_recovery(cluster: Cluster) -> None:
+    """Wait for a server that restarts itself after the crash of one of its processes.
+
+    PostgreSQL 18 asked to shut down early in such a restart, when it does not even refuse
+    connections, never does.
+    """
+    deadline = time.monotonic() + _RESTART_TIMEOUT
+    for interval in _intervals():
+        if cluster.ping() is pq.Ping.OK or time.monotonic() > deadline:
+            return
+        if not cluster.server_lock_is_held():
+            return
+        time.sleep(interval)
+
+
 def stop_server(cluster: Cluster) -> bool:
     """Stop the server that a client started: fast, then immediate. Whether it is gone."""
     if not cluster.server_lock_is_held():
         return False  # there is none, or someone started it by hand
+    _await_recovery(cluster)
     pid = _postmaster(cluster)
     steps = ((signal.SIGINT, _FAST_STOP_TIMEOUT), (signal.SIGQUIT, _IMMEDIATE_STOP_TIMEOUT))
     for number, patience in steps:
