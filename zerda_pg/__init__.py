@@ -29,16 +29,34 @@ if TYPE_CHECKING:
         ZerdaError,
     )
     from zerda_pg.filters import Filter
+    from zerda_pg.memory.long_term import LongTermMemory
+    from zerda_pg.memory.manager import AIMemoryManager, ManagerConfig
+    from zerda_pg.memory.sections import pack_memories
+    from zerda_pg.memory.semantic import SemanticMemory
+    from zerda_pg.memory.short_term import ShortTermMemory
+    from zerda_pg.memory.working import WorkingMemory
     from zerda_pg.results import AddResult, Context, Hit, Hits, Neighbour, Page
     from zerda_pg.scoped import Memory
+    from zerda_pg.scoring.forgetting import ForgettingConfig, ForgettingMechanism
+    from zerda_pg.scoring.kind_prior import KindPriorWeights, score_memory
+    from zerda_pg.scoring.rerank import Candidate, rerank, rerank_entries
+    from zerda_pg.scoring.rerank_config import RerankConfig, memory_rerank_config, rerank_disabled
+    from zerda_pg.scoring.rerank_maps import (
+        build_get_vector,
+        build_importance_map,
+        build_recency_map,
+    )
+    from zerda_pg.scoring.selector import MemorySelector, ScoredMemory, SelectionConfig
     from zerda_pg.store import MemoryStore
 
 __all__ = [
+    "AIMemoryManager",
     "AccessDeniedError",
     "AddResult",
     "AlreadyExistsError",
     "AsyncMemory",
     "AsyncMemoryStore",
+    "Candidate",
     "ConfigError",
     "ConflictError",
     "Context",
@@ -47,24 +65,45 @@ __all__ = [
     "EmbeddingMismatchError",
     "EmbeddingModelError",
     "Filter",
+    "ForgettingConfig",
+    "ForgettingMechanism",
     "Hit",
     "Hits",
     "InvalidContentError",
+    "KindPriorWeights",
+    "LongTermMemory",
+    "ManagerConfig",
     "Memory",
     "MemoryEntry",
     "MemoryPriority",
+    "MemorySelector",
     "MemoryStore",
     "MemoryType",
     "MissingExtraError",
     "Neighbour",
     "NotFoundError",
     "Page",
+    "RerankConfig",
     "SchemaOutdatedError",
     "SchemaTooNewError",
+    "ScoredMemory",
+    "SelectionConfig",
+    "SemanticMemory",
+    "ShortTermMemory",
     "Status",
+    "WorkingMemory",
     "ZerdaError",
+    "build_get_vector",
+    "build_importance_map",
+    "build_recency_map",
     "check_schema",
+    "memory_rerank_config",
     "migrate",
+    "pack_memories",
+    "rerank",
+    "rerank_disabled",
+    "rerank_entries",
+    "score_memory",
 ]
 
 _MODULES = {
@@ -72,8 +111,20 @@ _MODULES = {
     "aio": "AsyncMemory AsyncMemoryStore",
     "entry": "Edge MemoryEntry MemoryPriority MemoryType Status",
     "filters": "Filter",
+    "memory.long_term": "LongTermMemory",
+    "memory.manager": "AIMemoryManager ManagerConfig",
+    "memory.sections": "pack_memories",
+    "memory.semantic": "SemanticMemory",
+    "memory.short_term": "ShortTermMemory",
+    "memory.working": "WorkingMemory",
     "results": "AddResult Context Hit Hits Neighbour Page",
     "scoped": "Memory",
+    "scoring.forgetting": "ForgettingConfig ForgettingMechanism",
+    "scoring.kind_prior": "KindPriorWeights score_memory",
+    "scoring.rerank": "Candidate rerank rerank_entries",
+    "scoring.rerank_config": "RerankConfig memory_rerank_config rerank_disabled",
+    "scoring.rerank_maps": "build_get_vector build_importance_map build_recency_map",
+    "scoring.selector": "MemorySelector ScoredMemory SelectionConfig",
     "store": "MemoryStore",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -57,14 +57,15 @@ class LayerMemory:
             self._store = default_store()
         return self._store
 
-    def _memory(self) -> Memory:
+    def memory(self) -> Memory:
+        """The scope in use."""
         return self._opened().tenant(self.tenant_id, user_id=self._scope.user_id)
 
     def _perform(
         self, operation: Callable[Concatenate[Core, Scope, P], Steps[T]], /, *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:  # fmt: skip
-        return self._memory().perform(operation, *args, **kwargs)
+        return self.memory().perform(operation, *args, **kwargs)
 
     def _leave(self, ids: list[str] | None = None) -> list[str]:
         return self._perform(layers.forget_members, self._layer, ids)

@@ -1,16 +1,19 @@
-"""Working memory: what matters in the current turn, in this process."""
+"""Working memory: what matters in the current turn, in this process until it is saved."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
+from zerda_pg.db.layers import Layer
 from zerda_pg.entry import MemoryEntry, MemoryType
-from zerda_pg.ids import new_id
+from zerda_pg.ids import check_id, new_id
+from zerda_pg.operations import layers
 from zerda_pg.scoring.importance import importances
 from zerda_pg.scoring.packing import Policy, check_policy, pack
 from zerda_pg.scoring.selector import check_count, estimate_tokens
+from zerda_pg.store import MemoryStore
 from zerda_pg.text import body_of
 
 __all__ = ["WorkingMemory"]
@@ -122,6 +125,36 @@ class WorkingMemory:
     def get_as_text(self) -> str:
         """The entries as a transcript for the prompt, in the order of `get_all`."""
         return "\n\n".join(_as_text(entry.content) for entry in self.get_all())
+
+    def save(self, store: MemoryStore, session_id: str) -> None:
+        """Keep the entries in the database as the session's, in place of what it had there.
+
+        What the store has already is left as it is there.
+
+        Raises:
+            InvalidContentError: If text or JSON cannot be stored.
+            ValueError: If `session_id` is no usable key.
+        """
+        layer = Layer(name="working", session_id=check_id(session_id, "session_id"))
+        store.tenant(self.tenant_id).perform(
+            layers.remember, self.get_all(), into=[layer], if_exists="keep", afresh=True
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        store: MemoryStore,
+        session_id: str,
+        *,
+        capacity: int = 10,
+        token_budget: int = 3000,
+        tenant_id: str = "default",
+    ) -> Self:
+        """What `save` kept of a session, within the limits given; empty if nothing was kept."""
+        memory = cls(capacity, token_budget, tenant_id=tenant_id)
+        layer = Layer(name="working", session_id=check_id(session_id, "session_id"))
+        memory.load(store.tenant(tenant_id).perform(layers.recall_members, layer))
+        return memory
 
     def stats(self) -> dict[str, Any]:
         """Limits and use."""
