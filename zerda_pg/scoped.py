@@ -13,8 +13,17 @@ from zerda_pg.core import Core
 from zerda_pg.driver import SyncDriver
 from zerda_pg.entry import MemoryEntry, MemoryType
 from zerda_pg.filters import Filter
-from zerda_pg.operations import contexts, curating, forgetting, listing, recalling, writing
+from zerda_pg.operations import (
+    contexts,
+    curating,
+    forgetting,
+    importing,
+    listing,
+    recalling,
+    writing,
+)
 from zerda_pg.operations.contexts import PackingOptions
+from zerda_pg.operations.lines import Source
 from zerda_pg.operations.recalling import SearchOptions
 from zerda_pg.operations.writing import Progress
 from zerda_pg.results import AddResult, Context, Hits, Neighbour, Page
@@ -195,6 +204,45 @@ class Memory:
                 messages,
                 session_id=session_id,
                 user_id=user_id,
+                progress=progress,
+            )
+        )
+
+    def import_file(
+        self,
+        path: Source,
+        *,
+        if_exists: Literal["replace", "keep", "error"] = "keep",
+        dedupe: bool = False,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Write the memories of a JSON Lines file, `.gz` or not, in bounded memory.
+
+        A line is an entry with `content` and `add`'s names, or a chat message with `session`,
+        `speaker` or `role`, `text` or `content`, and perhaps `timestamp`: an episodic entry,
+        linked to the next of its session by `precedes`. A line without an `id` has one derived
+        from what it says, so that a second run adds nothing.
+
+        Args:
+            path: A path, or a file open for reading bytes.
+            if_exists: As in `add`; `keep` resumes what was interrupted.
+            dedupe: As in `add`.
+            progress: Called with how many lines are done, and how many there are if known.
+
+        Returns:
+            `lines`, `created`, `replaced`, `kept`, `duplicate`, `failed`, and `errors`: the
+            first hundred bad lines, each with `line` and `error`. The good ones are written.
+
+        Raises:
+            OSError: If the file cannot be read.
+        """
+        return self._driver.run(
+            importing.import_file(
+                self._core,
+                self.scope,
+                path,
+                if_exists=if_exists,
+                dedupe=dedupe,
                 progress=progress,
             )
         )

@@ -182,13 +182,22 @@ def list_tenants(connection: Connection) -> list[str]:
 def last_before(
     connection: Connection, scope: Scope, session_id: str, entry: MemoryEntry
 ) -> str | None:
-    """The last entry of a session that happened before `entry` and is not it."""
+    """The last entry of a session that happened before `entry` and is not it.
+
+    An entry that is stored happened when the store says: a message without a time of its own has
+    another one each time it is given.
+    """
+    itself = entries.alias()
+    stored = select(itself.c.created_at).where(
+        itself.c.tenant_id == scope.tenant_id, itself.c.id == entry.id
+    )
+    happened = func.coalesce(stored.scalar_subquery(), entry.created_at)
     statement = (
         select(entries.c.id)
         .where(
             entries.c.tenant_id == scope.tenant_id,
             entries.c.session_id == session_id,
-            entries.c.created_at < entry.created_at,
+            entries.c.created_at < happened,
             entries.c.id != entry.id,
         )
         .order_by(entries.c.created_at.desc(), entries.c.id.desc())

@@ -24,7 +24,15 @@ from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, background, read
 from zerda_pg.text import check_text
 
-__all__ = ["Progress", "add", "add_many", "add_messages"]
+__all__ = [
+    "Progress",
+    "add",
+    "add_many",
+    "add_messages",
+    "check_if_exists",
+    "message_id",
+    "message_parts",
+]
 
 Progress = Callable[[int, int | None], None]
 """Called with how many are done, and how many there are if that is known."""
@@ -40,7 +48,7 @@ def add(
     given: Mapping[str, Any],
 ) -> Steps[AddResult]:
     """Embed and write one entry."""
-    _check_if_exists(if_exists)
+    check_if_exists(if_exists)
     yield from core.model_for_reading()
     draft = draft_of(core, scope, content, given)
     done = yield from write_batch(core, scope, [draft], if_exists=if_exists, dedupe=dedupe)
@@ -57,7 +65,7 @@ def add_many(
     progress: Progress | None,
 ) -> Steps[list[AddResult]]:
     """Embed and write in batches; each is all or nothing."""
-    _check_if_exists(if_exists)
+    check_if_exists(if_exists)
     if isinstance(items, str | bytes | Mapping):
         raise ValueError(f"items must be a list of entries, got one {type(items).__name__}")
     yield from core.model_for_reading()
@@ -76,7 +84,8 @@ def add_many(
     return results
 
 
-def _check_if_exists(if_exists: str) -> None:
+def check_if_exists(if_exists: str) -> None:
+    """Refuse another word than the three."""
     if if_exists not in {"replace", "keep", "error"}:
         raise ValueError(f"if_exists must be 'replace', 'keep' or 'error', got {if_exists!r}")
 
@@ -164,12 +173,12 @@ def _message_drafts(
     clock = datetime.now(UTC)
     for number, message in enumerate(messages):
         name = f"messages[{number}]"
-        speaker, said, when = _parts(message, name)
+        speaker, said, when = message_parts(message, name)
         stamp = "" if when is None else when.isoformat()
         key = (stamp, speaker, said)
         occurrences[key] = occurrences.get(key, 0) + 1
         given: dict[str, Any] = {
-            "id": message.get("id") or _message_id(session_id, *key, occurrences[key]),
+            "id": message.get("id") or message_id(session_id, *key, occurrences[key]),
             "memory_type": "episodic",
             "session_id": session_id,
             "user_id": user_id,
@@ -184,7 +193,7 @@ def _message_drafts(
             raise ValueError(f"{name}: {error}") from error
 
 
-def _parts(message: object, name: str) -> tuple[str, str, datetime | None]:
+def message_parts(message: object, name: str) -> tuple[str, str, datetime | None]:
     """Speaker, text and time of a chat message."""
     if not isinstance(message, Mapping):
         raise ValueError(f"{name} must be a mapping, got {type(message).__name__}")
@@ -199,7 +208,7 @@ def _parts(message: object, name: str) -> tuple[str, str, datetime | None]:
     return str(speaker), str(said), None if when is None else parse_time(when, f"{name}: timestamp")
 
 
-def _message_id(session_id: str, stamp: str, speaker: str, said: str, occurrence: int) -> str:
+def message_id(session_id: str, stamp: str, speaker: str, said: str, occurrence: int) -> str:
     """128 bits over what makes a message itself; a repeated "ok" differs by its occurrence."""
     parts = json.dumps([session_id, stamp, speaker, said, occurrence], ensure_ascii=False)
     return "msg-" + hashlib.sha256(parts.encode("utf-8")).hexdigest()[:32]
