@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
+from drivers import KINDS, opened
 
 from zerda_pg import Memory, MemoryStore
 from zerda_pg.testing import database_server, temporary_database, temporary_store
+
+CountRows = Callable[[], dict[str, int]]
+"""Rows of every table of a database, by the table's name; tables without rows are left out."""
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +47,52 @@ def store(server: None) -> Iterator[MemoryStore]:
 def memory(store: MemoryStore) -> Memory:
     """One tenant of a throw-away store."""
     return store.tenant("acme")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which of the two stores a case runs on."""
+    return str(request.param)
+
+
+@pytest.fixture
+def anystore(kind: str, database: str) -> Iterator[MemoryStore]:
+    """The sync store, and in a second run the async one, used synchronously."""
+    with opened(kind, database) as store:
+        yield store
+
+
+@pytest.fixture
+def anymemory(anystore: MemoryStore) -> Memory:
+    """One tenant of `anystore`."""
+    return anystore.tenant("acme")
+
+
+@pytest.fixture
+def admin(database: str) -> Iterator[psycopg.Connection]:
+    """A connection of its own to `database`, to look behind the store."""
+    with psycopg.connect(plain(database), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def rows(admin: psycopg.Connection) -> CountRows:
+    """Counts what is in the tables."""
+
+    def count() -> dict[str, int]:
+        tables = admin.execute(
+            "SELECT table_name FROM information_schema.tables "
+            "WHERE table_schema = 'zerda' AND table_name <> 'alembic_version'"
+        ).fetchall()
+        counts = {
+            str(name): int(admin.execute(f"SELECT count(*) FROM zerda.{name}").fetchone()[0])  # type: ignore[index,arg-type]
+            for (name,) in tables
+        }
+        return {name: number for name, number in counts.items() if number}
+
+    return count
+
+
+def plain(url: str) -> str:
+    """The URL in the form that psycopg itself reads."""
+    return url.replace("postgresql+psycopg://", "postgresql://", 1)

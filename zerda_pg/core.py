@@ -122,7 +122,10 @@ class Core:
         Raises:
             ValueError: If it has another length than the model's, is not finite, or is zero.
         """
-        vector = np.asarray(value, dtype=np.float64)
+        try:
+            vector = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} must be a list of numbers") from error
         dimensions = self._model.dimensions if self._model else self.embedder.dimensions
         if vector.shape != (dimensions,):
             raise ValueError(
@@ -131,7 +134,8 @@ class Core:
             )
         if not np.isfinite(vector).all():
             raise ValueError(f"{name} must be finite: it has NaN or infinity")
-        norm = float(np.linalg.norm(vector))
-        if norm == 0.0:
+        greatest = float(np.abs(vector).max())
+        if greatest == 0.0:
             raise ValueError(f"{name} must not be a zero vector: it has no direction")
-        return (vector / norm).astype(np.float32)
+        vector = vector / greatest  # squares of very large or small numbers leave the range
+        return (vector / np.linalg.norm(vector)).astype(np.float32)

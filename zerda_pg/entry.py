@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
@@ -183,11 +183,13 @@ class MemoryEntry:
             setattr(self, name, fraction(getattr(self, name), name))
         if isinstance(self.access_count, bool) or not isinstance(self.access_count, int):
             raise ValueError(f"access_count must be a whole number, got {self.access_count!r}")
-        if self.access_count < 0:
-            raise ValueError(f"access_count must not be negative, got {self.access_count}")
+        if not 0 <= self.access_count < 2**63:
+            raise ValueError(
+                f"access_count must not be negative, nor beyond 63 bits, got {self.access_count}"
+            )
         given_tags: object = self.tags
-        if isinstance(given_tags, str):
-            raise ValueError("tags must be a list of strings, got one string")
+        if isinstance(given_tags, str | Mapping) or not isinstance(given_tags, Iterable):
+            raise ValueError(f"tags must be a list of strings, got {type(given_tags).__name__}")
         self.tags = list(self.tags)
         if not isinstance(self.metadata, Mapping):
             raise ValueError(f"metadata must be a mapping, got {type(self.metadata).__name__}")
@@ -291,9 +293,11 @@ def fraction(value: object, name: str) -> float:
     Raises:
         ValueError: Naming `name`; NaN is outside.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         # numpy scalars are numbers too, and are not registered as int or float
         try:
+            if isinstance(value, bool | str | bytes):
+                raise TypeError
             value = float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             raise ValueError(f"{name} must be a number, got {type(value).__name__}") from None

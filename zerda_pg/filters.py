@@ -52,6 +52,13 @@ class Filter:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
+        # empty is no condition, in one form: a statement is compiled for what is present
+        for name in ("memory_types", "kinds", "status"):
+            if getattr(self, name) in ((), [], frozenset(), set()):
+                put(self, name, None)
+        for name in ("tags_any", "tags_all"):
+            if getattr(self, name) is None:
+                put(self, name, ())
         if self.memory_types is not None:
             types = _listed(self.memory_types, "memory_types")
             put(self, "memory_types", tuple(MemoryType.from_string(t) for t in types))
@@ -68,7 +75,8 @@ class Filter:
         if self.min_importance is not None:
             put(self, "min_importance", fraction(self.min_importance, "min_importance"))
         if self.status is not None:
-            statuses = [self.status] if isinstance(self.status, str) else self.status
+            given = self.status
+            statuses = [given] if isinstance(given, str) else _listed(given, "status")
             put(self, "status", tuple(_status(word) for word in statuses))
         put(self, "metadata", _checked_metadata(self.metadata))
 

@@ -294,10 +294,10 @@ RETURNS TABLE (n integer, id text, status text, version integer, recorded_at tim
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
+    v_now timestamptz;
     r record;
     v_old record;
-    v_superseded text;
+    v_written integer[] := '{{}}';
 BEGIN
     IF p_dedupe THEN
         PERFORM pg_advisory_xact_lock(keys.key)
@@ -316,6 +316,8 @@ BEGIN
         FROM json_to_recordset(p_rows) AS t (supersedes json)))
     ORDER BY e.id
     FOR NO KEY UPDATE;
+    -- read once the locks are held: what was written while waiting for them came before
+    v_now := clock_timestamp();
 
     FOR r IN
         SELECT t.*, CASE WHEN p_dedupe THEN row_number() OVER (PARTITION BY
@@ -389,7 +391,8 @@ BEGIN
                     r.valid_to, r.expires_at);
                 EXIT;
             END IF;
-            SELECT e.version, e.user_id, e.recorded_at INTO v_old
+            SELECT e.version, e.user_id, e.recorded_at,
+                coalesce(e.expires_at <= v_now, false) AS expired INTO v_old
             FROM zerda.entries e
             WHERE e.tenant_id = p_tenant AND e.id = r.id
             FOR NO KEY UPDATE;
@@ -398,18 +401,22 @@ BEGIN
                 RAISE EXCEPTION USING ERRCODE = 'ZD001',
                     MESSAGE = format('id %L belongs to a memory outside this user''s scope', r.id);
             END IF;
-            IF p_if_exists = 'error' THEN
+            -- an expired entry is hidden, so it neither blocks a new one nor stands for it
+            IF p_if_exists = 'error' AND NOT v_old.expired THEN
                 RAISE EXCEPTION USING ERRCODE = 'ZD001',
                     MESSAGE = format('an entry with id %L exists', r.id);
             END IF;
             version := v_old.version;
-            IF p_if_exists = 'keep' THEN
+            IF p_if_exists = 'keep' AND NOT v_old.expired THEN
                 status := 'kept';
                 recorded_at := v_old.recorded_at;
                 EXIT;
             END IF;
             status := 'replaced';
             version := v_old.version + 1;
+            -- the row may have been inserted by another process after the locks were taken
+            v_now := greatest(v_now, clock_timestamp());
+            recorded_at := v_now;
             PERFORM zerda.keep_version(p_tenant, r.id, v_now);
             UPDATE zerda.entries e
             SET version = v_old.version + 1, memory_type = r.memory_type, kind = r.kind,
@@ -442,23 +449,32 @@ BEGIN
             PERFORM zerda.hold_entry(p_tenant, r.id);
         END IF;
         IF status <> 'kept' THEN
-            FOREACH v_superseded IN ARRAY coalesce(r.supersedes, '{{}}') LOOP
-                PERFORM 1 FROM zerda.entries e
-                WHERE e.tenant_id = p_tenant AND e.id = v_superseded
-                  AND (p_user IS NULL OR e.user_id IS NULL OR e.user_id = p_user);
-                IF NOT FOUND THEN
-                    RAISE EXCEPTION USING ERRCODE = 'ZD002',
-                        MESSAGE = format('supersedes: there is no entry %L', v_superseded);
-                END IF;
-                PERFORM zerda.supersede(
-                    p_tenant, v_superseded, coalesce(r.valid_from, r.created_at), v_now);
-                INSERT INTO zerda.edges
-                    (tenant_id, source_id, relation, target_id, weight, metadata, created_at)
-                VALUES (p_tenant, v_superseded, 'invalidated_by', r.id, 1.0, '{{}}', v_now)
-                ON CONFLICT (tenant_id, source_id, relation, target_id) DO NOTHING;
-            END LOOP;
+            v_written := v_written || r.n;
         END IF;
         RETURN NEXT;
+    END LOOP;
+
+    -- afterwards, since an entry may supersede another one of its batch
+    FOR r IN
+        SELECT t.id, old.id AS superseded, coalesce(t.valid_from, t.created_at) AS since
+        FROM json_to_recordset(p_rows) AS t (
+            n integer, id text, valid_from timestamptz, created_at timestamptz, supersedes text[])
+        CROSS JOIN LATERAL unnest(t.supersedes) AS old (id)
+        WHERE t.n = ANY (v_written)
+        ORDER BY old.id COLLATE "C", t.n
+    LOOP
+        PERFORM 1 FROM zerda.entries e
+        WHERE e.tenant_id = p_tenant AND e.id = r.superseded
+          AND (p_user IS NULL OR e.user_id IS NULL OR e.user_id = p_user);
+        IF NOT FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'ZD002',
+                MESSAGE = format('supersedes: there is no entry %L', r.superseded);
+        END IF;
+        PERFORM zerda.supersede(p_tenant, r.superseded, r.since, v_now);
+        INSERT INTO zerda.edges
+            (tenant_id, source_id, relation, target_id, weight, metadata, created_at)
+        VALUES (p_tenant, r.superseded, 'invalidated_by', r.id, 1.0, '{{}}', v_now)
+        ON CONFLICT (tenant_id, source_id, relation, target_id) DO NOTHING;
     END LOOP;
 END
 $$;
