@@ -17,7 +17,7 @@ import pytest
 from embedded_client import client, count_rows, is_running, python, start_client, write_rows
 from sqlalchemy import create_engine, make_url, text
 
-from zerda_pg.db import embedded, embedded_files
+from zerda_pg.db import embedded, embedded_clients, embedded_files
 from zerda_pg.db.embedded_settings import server_settings
 from zerda_pg.errors import ConfigError, MissingExtraError
 
@@ -149,8 +149,8 @@ def test_a_forked_child_does_not_stop_its_parents_server(home: Path) -> None:
 FORKS_IN_THE_GATE = """
 import os, subprocess, sys, time
 from pathlib import Path
-from zerda_pg.db import embedded
-answers = embedded.answers
+from zerda_pg.db import embedded, embedded_clients
+answers = embedded_clients.answers
 def fork_and_ask(cluster):
     global child
     child = os.fork()
@@ -158,7 +158,7 @@ def fork_and_ask(cluster):
         time.sleep(60)
         os._exit(0)
     return answers(cluster)
-embedded.answers = fork_and_ask
+embedded_clients.answers = fork_and_ask
 server = embedded.acquire(Path(sys.argv[1]))
 join = "import sys, pathlib, zerda_pg.db.embedded as e; e.acquire(pathlib.Path(sys.argv[1]))"
 subprocess.run([sys.executable, "-c", join, sys.argv[1]], check=True, timeout=30)
@@ -188,6 +188,24 @@ def test_without_the_extra(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtraError, match=r"zerda-pg\[embedded\]"):
         embedded.acquire(home)
     assert not home.exists()
+
+
+def test_without_a_posix_system() -> None:
+    code = """
+import os, sys
+sys.modules["fcntl"] = sys.modules["pwd"] = None
+from zerda_pg.db import embedded
+from zerda_pg.errors import ConfigError
+os.name = "nt"
+print(embedded.available())
+try:
+    embedded.acquire()
+except ConfigError as error:
+    print(error)
+"""
+    available, message = python(code)
+    assert available == "False"
+    assert "Linux or macOS: set ZERDA_PG_URL" in message
 
 
 def test_default_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -236,7 +254,7 @@ def test_a_bindir_without_pgvector(home: Path, tmp_path: Path) -> None:
 def test_settings_are_passed_at_each_start(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     embedded.acquire(home).release()
     settings = server_settings(memory=1 << 30, shared_memory=None) | {"work_mem": "3MB"}
-    monkeypatch.setattr(embedded, "server_settings", lambda **_: settings)
+    monkeypatch.setattr(embedded_clients, "server_settings", lambda **_: settings)
     with embedded.acquire(home) as server, psycopg.connect(server.url) as connection:
         assert connection.execute("SHOW work_mem").fetchone() == ("3MB",)
         assert connection.execute("SHOW listen_addresses").fetchone() == ("",)

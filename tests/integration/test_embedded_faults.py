@@ -179,8 +179,8 @@ def test_a_server_started_by_hand_is_left_alone(
     home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("zerda_pg.db.embedded_process._START_TIMEOUT", 1.0)
-    bindir = embedded.acquire(home).info.bindir
-    embedded._leave_all()
+    with embedded.acquire(home) as server:
+        bindir = server.info.bindir
     prefix = ["unshare", "--user", "--map-user=1", "--map-group=1"] if os.geteuid() == 0 else []
     command = [*prefix, str(bindir / "postgres"), "-D", str(home / "pg18"), "-k", str(tmp_path)]
     with subprocess.Popen([*command, "-h", ""], stderr=subprocess.DEVNULL) as process:
