@@ -247,7 +247,10 @@ def _lexical(criteria: Criteria, drivers: CTE, arms: Arms) -> tuple[CTE, CTE]:
         .where(tenants.c.tenant_id == bindparam("tenant"))
         .scalar_subquery()
     )
-    size = select(func.greatest(counted, recorded).label("entries")).cte("size")
+    # what was counted last is near enough for an IDF, and saves counting
+    size = select(func.coalesce(func.nullif(recorded, _sql("0")), counted).label("entries")).cte(
+        "size"
+    )
     occurring = (
         select(
             drivers.c.lexeme,
@@ -414,13 +417,26 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
     if shape.graph and best:
         arms.append(("graph", _graph(best)))
     bits = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8}
-    every = union_all(
-        *[select(cte.c.id, _sql(str(bits[name])).label("arm")) for name, cte in arms]
-    ).subquery("every")
+    none = _sql("NULL::double precision").label("lexical")
+    parts: list[Any] = [
+        select(cte.c.id, _sql(str(bits[name])).label("arm"), none) for name, cte in arms
+    ]
+    if matched is not None:
+        # Every match lends its score to whatever arm found it, by one aggregate: a join of CTEs,
+        # whose sizes the planner cannot know, became a nested loop of 450,000 comparisons.
+        parts.append(select(matched.c.id, _sql("0"), cast(matched.c.lexical, Double)))
+    every = union_all(*parts).subquery("every")
     found = (
-        select(every.c.id, func.bit_or(every.c.arm).label("arms")).group_by(every.c.id).cte("found")
+        select(
+            every.c.id,
+            func.bit_or(every.c.arm).label("arms"),
+            func.max(every.c.lexical).label("lexical"),
+        )
+        .group_by(every.c.id)
+        .having(func.bit_or(every.c.arm) > _sql("0"))
+        .cte("found")
     )
-    return _signals(criteria, shape, vector_schema, found, idf=idf, matched=matched)
+    return _signals(criteria, shape, vector_schema, found, idf=idf)
 
 
 def _signals(
@@ -430,7 +446,6 @@ def _signals(
     found: CTE,
     *,
     idf: CTE | None,
-    matched: CTE | None,
 ) -> Select[Any]:
     """The union joined once to entries, state and vectors, a row a candidate."""
     e = _known_entries(criteria)
@@ -441,8 +456,7 @@ def _signals(
     terms: Any = null()
     source: Any = found.join(e, and_(e.c.tenant_id == bindparam("tenant"), e.c.id == found.c.id))
     source = source.join(s, and_(s.c.tenant_id == bindparam("tenant"), s.c.entry_id == found.c.id))
-    if matched is not None and idf is not None:
-        source = source.outerjoin(matched, matched.c.id == found.c.id)
+    if idf is not None:
         common = (
             select(func.coalesce(func.sum(idf.c.idf), _sql("0.0")))
             .where(
@@ -452,7 +466,7 @@ def _signals(
             )
             .scalar_subquery()
         )
-        lexical = func.coalesce(matched.c.lexical, _sql("0.0")) + common
+        lexical = func.coalesce(found.c.lexical, _sql("0.0")) + common
         total = select(func.coalesce(func.sum(idf.c.idf), _sql("0.0"))).scalar_subquery()
         described = func.json_build_array(idf.c.lexeme, idf.c.entries, idf.c.counted, idf.c.drives)
         # once, not on every row
