@@ -14,7 +14,6 @@ bounded whatever the size of the store; every query block names the tenant.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,10 +39,10 @@ from sqlalchemy import (
     union_all,
 )
 from sqlalchemy.dialects.postgresql import REGCONFIG, TSQUERY
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql.selectable import FromClause, Subquery
 from sqlalchemy.types import UserDefinedType
 
+from zerda_pg.db.compiled import compiled
 from zerda_pg.db.criteria import Criteria, conditions, entry_only, now
 from zerda_pg.db.schema import (
     edges,
@@ -515,18 +514,10 @@ def _signals(
     )  # fmt: skip
 
 
-_DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
-_compiled: dict[Hashable, str] = {}
-
-
 def gather_sql(criteria: Criteria, shape: GatherShape, vector_schema: str) -> str:
-    """The statement's text with named parameters, compiled once for each shape.
-
-    SQLAlchemy takes 3 to 4 ms to build and compile it, as long as Postgres takes to run it.
-    """
-    key = (criteria.shape, shape, vector_schema)
-    text = _compiled.get(key)
-    if text is None:
-        statement = _statement(criteria, shape, vector_schema)
-        text = _compiled[key] = str(statement.compile(dialect=_DIALECT))
+    """The statement's text with named parameters, compiled once for each shape."""
+    text, _ = compiled(
+        ("gather", criteria.shape, shape, vector_schema),
+        lambda: _statement(criteria, shape, vector_schema),
+    )
     return text

@@ -7,11 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
-    BindParameter,
+    ARRAY,
     ColumnElement,
     Connection,
+    DateTime,
     Select,
+    Text,
     and_,
+    bindparam,
+    cast,
     func,
     or_,
     select,
@@ -20,7 +24,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.selectable import FromClause
 
-from zerda_pg.db.criteria import Criteria, conditions
+from zerda_pg.db.compiled import run
+from zerda_pg.db.criteria import Criteria, active_now, conditions, visible
 from zerda_pg.db.rows import entry_from_row
 from zerda_pg.db.schema import edges, entries, entry_state, entry_versions
 from zerda_pg.entry import MemoryEntry
@@ -57,18 +62,6 @@ def _whole(table: FromClause) -> Select[Any]:
     )
 
 
-def _bound(criteria: Criteria, statement: Select[Any]) -> Select[Any]:
-    """The criteria's values for its binds, as far as the statement has them."""
-    names = {element.key for element in _binds(statement)}
-    return statement.params({k: v for k, v in criteria.params().items() if k in names})
-
-
-def _binds(statement: Select[Any]) -> list[BindParameter[Any]]:
-    from sqlalchemy.sql import visitors
-
-    return [e for e in visitors.iterate(statement) if isinstance(e, BindParameter)]
-
-
 def whole_entries(scope: Scope) -> Select[Any]:
     """Entries with their state, of any status: those the scope sees and that have not expired."""
     return _whole(entries).where(
@@ -86,7 +79,18 @@ def fetch_entries(
     connection: Connection, scope: Scope, ids: Sequence[str]
 ) -> dict[str, MemoryEntry]:
     """Entries by id, of any status; those that expired or are another user's are absent."""
-    found = connection.execute(whole_entries(scope).where(entries.c.id == func.any(list(ids))))
+    criteria = Criteria(scope=scope)
+    found = run(
+        connection,
+        ("fetch", scope.user_id is None),
+        lambda: _whole(entries).where(
+            entries.c.tenant_id == bindparam("tenant"),
+            entries.c.id == func.any(cast(bindparam("ids"), ARRAY(Text))),
+            active_now(criteria, entries),
+            *visible(criteria, entries),
+        ),
+        criteria.params() | {"ids": list(ids)},
+    )
     return {row.id: entry_from_row(row) for row in found}
 
 
@@ -119,44 +123,63 @@ def list_entries(
     after: tuple[datetime, str] | None,
 ) -> list[MemoryEntry]:
     """A page by (time, id), which do not change while others write."""
-    key = tuple_(entries.c.created_at, entries.c.id)
-    statement = _whole(entries).where(*_all_conditions(criteria)).limit(limit)
-    if after is not None:
-        statement = statement.where(key < after if newest_first else key > after)
-    order = [entries.c.created_at, entries.c.id]
-    statement = statement.order_by(*[c.desc() if newest_first else c.asc() for c in order])
-    return [entry_from_row(row) for row in connection.execute(_bound(criteria, statement))]
+
+    def build() -> Select[Any]:
+        key = tuple_(entries.c.created_at, entries.c.id)
+        statement = _whole(entries).where(*_all_conditions(criteria)).limit(bindparam("limit"))
+        if after is not None:
+            seen = tuple_(
+                cast(bindparam("after_time"), DateTime(timezone=True)), bindparam("after_id")
+            )
+            statement = statement.where(key < seen if newest_first else key > seen)
+        order = [entries.c.created_at, entries.c.id]
+        return statement.order_by(*[c.desc() if newest_first else c.asc() for c in order])
+
+    position = {} if after is None else {"after_time": after[0], "after_id": after[1]}
+    found = run(
+        connection,
+        ("page", criteria.shape, newest_first, after is None),
+        build,
+        criteria.params() | position | {"limit": limit},
+    )
+    return [entry_from_row(row) for row in found]
 
 
 def _all_conditions(criteria: Criteria) -> list[Any]:
     found: list[Any] = list(conditions(criteria, entries))
-    if (least := criteria.filter.min_importance) is not None:
-        found.append(entry_state.c.importance * entry_state.c.decay_factor >= least)
+    if criteria.filter.min_importance is not None:
+        effective = entry_state.c.importance * entry_state.c.decay_factor
+        found.append(effective >= bindparam("min_importance"))
     return found
 
 
 def admits(connection: Connection, criteria: Criteria, entry_id: str) -> bool:
     """Whether the criteria admit this entry."""
-    return _count(connection, criteria, [entries.c.id == entry_id]) > 0
+    return _count(connection, criteria, entry_id) > 0
 
 
 def count_entries(connection: Connection, criteria: Criteria) -> int:
     """How many entries the criteria admit."""
-    return _count(connection, criteria, [])
+    return _count(connection, criteria, None)
 
 
-def _count(connection: Connection, criteria: Criteria, more: list[Any]) -> int:
-    source: FromClause = entries
-    if criteria.filter.min_importance is not None:
-        source = entries.join(
-            entry_state,
-            and_(
-                entry_state.c.tenant_id == entries.c.tenant_id,
-                entry_state.c.entry_id == entries.c.id,
-            ),
-        )
-    statement = select(func.count()).select_from(source).where(*_all_conditions(criteria), *more)
-    return int(connection.scalar(_bound(criteria, statement)) or 0)
+def _count(connection: Connection, criteria: Criteria, entry_id: str | None) -> int:
+    def build() -> Select[Any]:
+        source: FromClause = entries
+        if criteria.filter.min_importance is not None:
+            source = entries.join(
+                entry_state,
+                and_(
+                    entry_state.c.tenant_id == entries.c.tenant_id,
+                    entry_state.c.entry_id == entries.c.id,
+                ),
+            )
+        statement = select(func.count()).select_from(source).where(*_all_conditions(criteria))
+        return statement if entry_id is None else statement.where(entries.c.id == bindparam("id"))
+
+    key = ("count", criteria.shape, entry_id is None)
+    counted = run(connection, key, build, criteria.params() | {"id": entry_id})
+    return int(counted.scalar_one())
 
 
 def clock() -> ColumnElement[datetime]:
