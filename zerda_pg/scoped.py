@@ -327,7 +327,7 @@ class Memory:
             NotFoundError: If either is not there.
             ValueError: Naming the argument that is wrong.
         """
-        self._driver.run(curating.relate(self.scope, source_id, target_id, relation, weight))
+        return self._driver.run(curating.relate(self.scope, source_id, target_id, relation, weight))
 
     def unrelate(self, source_id: str, target_id: str, relation: str = "related") -> bool:
         """Remove a link; False if it was not there."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from zerda_pg.errors import InvalidContentError
 
-__all__ = ["body_of", "check_json", "check_text", "content_hash"]
+__all__ = ["body_of", "check_json", "check_text", "content_hash", "dump_json"]
 
 MAX_DEPTH = 200
 """Deepest nesting of JSON: far below what the server's stack and Python's recursion allow."""
@@ -33,11 +33,16 @@ def body_of(content: object) -> str:
             return "\n".join(f"{who}: {_plain(said)}" for who, said in lines if said is not None)
         if content.keys() == {"speaker", "text"}:
             return f"{_plain(content['speaker'])}: {_plain(content['text'])}"
-    return json.dumps(content, ensure_ascii=False, allow_nan=False)
+    return dump_json(content)
 
 
 def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else dump_json(value)
+
+
+def dump_json(value: object) -> str:
+    """JSON text of what `check_json` admits; any mapping is an object."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=dict)
 
 
 def content_hash(body: str) -> str:

@@ -7,7 +7,6 @@ once, and parameters.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -33,6 +32,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from zerda_pg.filters import Filter
 from zerda_pg.scope import Scope
+from zerda_pg.text import dump_json
 
 __all__ = ["Criteria", "active_now", "conditions", "entry_only", "now", "visible"]
 
@@ -110,17 +110,13 @@ class Criteria:
                 values[f"meta_key_{number}"] = key
                 listed = word in {"$in", "$nin"}
                 values[f"meta_value_{number}"] = (
-                    [_json(item) for item in operand] if listed else _json(operand)
+                    [dump_json(item) for item in operand] if listed else dump_json(operand)
                 )
                 number += 1
         return {name: value for name, value in values.items() if value is not None}
 
 
 _ORDERED = {"$gt": "__gt__", "$gte": "__ge__", "$lt": "__lt__", "$lte": "__le__"}
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def now(criteria: Criteria) -> ColumnElement[Any]:

@@ -23,6 +23,7 @@ from zerda_pg.errors import (
     SchemaOutdatedError,
     ZerdaError,
 )
+from zerda_pg.text import dump_json
 
 __all__ = ["CollisionError", "async_engine", "parse_url", "shown_url", "sync_engine", "translated"]
 
@@ -35,6 +36,10 @@ KEEPALIVE = {
     "keepalives_count": 3,
 }
 """Seconds, and tries: a peer that vanished is noticed within a minute."""
+
+
+LONGEST_SECONDS = 2_000_000
+"""Of a time-out: the server counts its milliseconds in 31 bits."""
 
 
 def parse_url(url: str | URL) -> URL:
@@ -74,6 +79,7 @@ def _options(
     statement_timeout: float,
     prepare: bool,
 ) -> dict[str, Any]:
+    _check_settings(pool_size, pool_timeout, connect_timeout, statement_timeout)
     connect: dict[str, Any] = {
         "connect_timeout": max(1, round(connect_timeout)),
         "application_name": "zerda_pg",
@@ -81,7 +87,8 @@ def _options(
     }
     if prepare:
         milliseconds = round(statement_timeout * 1000)
-        connect["options"] = f"-c statement_timeout={milliseconds}"
+        # In UTC: a time at the edge of the calendar leaves it in another zone, and Python's range.
+        connect["options"] = f"-c statement_timeout={milliseconds} -c timezone=UTC"
     else:
         # A transaction-mode pooler knows neither prepared statements nor start-up options.
         connect["prepare_threshold"] = None
@@ -91,8 +98,26 @@ def _options(
         "pool_timeout": pool_timeout,
         "pool_pre_ping": True,
         "pool_use_lifo": True,
+        # a statement's parameters are what memories say: they belong in no traceback and no log
+        "hide_parameters": True,
+        "json_serializer": dump_json,
         "connect_args": connect,
     }
+
+
+def _check_settings(
+    pool_size: int, pool_timeout: float, connect_timeout: float, statement_timeout: float
+) -> None:
+    if isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 1:
+        raise ValueError(f"pool_size must be a whole number of at least 1, got {pool_size!r}")
+    for name, seconds in (
+        ("pool_timeout", pool_timeout),
+        ("connect_timeout", connect_timeout),
+        ("statement_timeout", statement_timeout),
+    ):
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not number or not 0 <= seconds <= LONGEST_SECONDS:
+            raise ValueError(f"{name} must be seconds from 0 to {LONGEST_SECONDS}, got {seconds!r}")
 
 
 def sync_engine(url: URL, **settings: Any) -> Engine:

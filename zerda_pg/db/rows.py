@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from zerda_pg.entry import MemoryEntry, MemoryType, Status
-from zerda_pg.text import content_hash
+from zerda_pg.text import content_hash, dump_json
 
 __all__ = ["dump_rows", "entry_from_row", "entry_to_json"]
 
@@ -98,4 +97,4 @@ def _iso(value: datetime | None) -> str | None:
 
 def dump_rows(rows: Sequence[Mapping[str, Any]]) -> str:
     """JSON text for the `json` parameter; content keeps its form to the letter."""
-    return json.dumps(rows, ensure_ascii=False, allow_nan=False)
+    return dump_json(rows)

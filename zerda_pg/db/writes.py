@@ -393,8 +393,9 @@ def record_access(
         connection.execute(
             text(
                 "INSERT INTO zerda.session_touches (tenant_id, session_id, entry_id, touched_at) "
-                "SELECT :tenant, :session, touched.id, now() "
-                "FROM unnest(CAST(:ids AS text[])) AS touched (id) "
+                # not what was erased meanwhile: no foreign key would keep its id out
+                "SELECT :tenant, :session, s.entry_id, now() FROM zerda.entry_state s "
+                "WHERE s.tenant_id = :tenant AND s.entry_id = ANY(:ids) ORDER BY s.entry_id "
                 "ON CONFLICT (tenant_id, session_id, entry_id) "
                 "DO UPDATE SET touched_at = excluded.touched_at"
             ),
