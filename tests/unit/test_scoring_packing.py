@@ -153,8 +153,16 @@ def test_a_ranker_s_own_order_is_kept_and_what_it_drops_is_no_candidate() -> Non
     packed = pack([0.1, 0.9, 0.5], [1, 1, 1], budget=2, order=[0, 2])
     assert packed.chosen == [0, 2]
     assert packed.rejected == {}
-    packed = pack([0.1, 0.9, 0.5], [1, 1, 1], budget=9, top_k=1, order=[0, 1], policy="optimal")
-    assert packed.chosen == [1]
+
+
+def test_an_order_against_the_scores_decides_under_every_policy() -> None:
+    # row 1 is a near-duplicate of row 0, so that a diversifying ranker put it last
+    scores, lengths, order = np.array([0.9, 0.8, 0.4]), [10, 10, 10], [0, 2, 1]
+    for policy in POLICIES:
+        packed = pack(scores, lengths, budget=20, order=order, policy=policy)
+        assert packed.chosen == [0, 2]
+        assert packed.rejected == {1: "over_budget"}
+    assert scores.tolist() == [0.9, 0.8, 0.4]  # the caller's array is not written to
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -216,12 +224,56 @@ def test_beyond_the_exact_size_the_best_filling_is_reported_as_such(
     assert len(packed.chosen) == 3
 
 
-def test_optimal_is_fast_at_the_sizes_that_occur() -> None:
+LINES = {
+    "equal": (0.5, 0.0),
+    "proportional": (0.0, 1 / 300),
+    "rising": (0.2, 1 / 1000),
+    "falling": (0.9, -1 / 1000),
+}
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=9),
+    st.integers(0, 120),
+    st.integers(1, 9),
+    st.sampled_from([*LINES.values(), (0.1, 1 / 7), (1.0, -1 / 30), (0.0, 0.0)]),
+)
+def test_on_a_line_optimal_is_brute_force_and_prefers_the_better_ranked(
+    lengths: list[int], budget: int, top_k: int, line: tuple[float, float]
+) -> None:
+    lengths = sorted(lengths, key=lambda length: -line[1] * length)
+    scores = [max(0.0, line[0] + line[1] * length) for length in lengths]
+    order = range(len(lengths))
+    packed = pack(scores, lengths, budget=budget, top_k=top_k, policy="optimal", order=order)
+    assert packed.exact
+    assert packed.chosen == brute_force(scores, lengths, budget, top_k)[1]
+
+
+def test_on_a_line_beyond_the_sizes_that_are_enumerable() -> None:
+    generator = np.random.default_rng(3)
+    lengths = generator.integers(5, 200, 60)
+    for base, slope in LINES.values():
+        scores = np.asarray(base + slope * lengths, dtype=np.float64)
+        chosen, exact = knapsack.solve(scores, lengths, 900, 12)
+        totals = np.zeros((13, 901))
+        for score, length in zip(scores, lengths, strict=True):
+            taken = totals[:-1, : 901 - length] + score
+            totals[1:, length:] = np.maximum(totals[1:, length:], taken)
+        assert exact
+        assert len(chosen) <= 12
+        assert lengths[chosen].sum() <= 900
+        assert scores[chosen].sum() == pytest.approx(totals[12, 900], abs=1e-9)
+
+
+@pytest.mark.parametrize("shape", ["random", *LINES])
+def test_optimal_is_fast_at_the_sizes_that_occur(shape: str) -> None:
     generator = np.random.default_rng(7)
     times = []
     for _ in range(20):
-        scores = generator.random(200)
         lengths = np.maximum(5, generator.lognormal(3.6, 0.8, 200)).astype(np.int64)
+        base, slope = LINES.get(shape, (0.0, 0.0))
+        scores = generator.random(200) if shape == "random" else base + slope * lengths
+        scores = np.maximum(scores, 0.0)
         start = time.perf_counter()
         assert pack(scores, lengths, budget=3000, top_k=50, policy="optimal").exact
         times.append(time.perf_counter() - start)

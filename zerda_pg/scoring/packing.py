@@ -75,13 +75,19 @@ def pack(
         ids: (n,) ties in score break by id, so that the rows' order does not matter; None:
             they keep the rows' order.
         order: Row numbers, best first, where a ranker has decided the rank itself; rows that
-            are absent are no candidates. None: by score, descending.
+            are absent are no candidates. The scores are dealt out along it, greatest first: a
+            ranker that diversifies moves a row down and leaves its score, and `value` and
+            `optimal` must not undo that. None: by score, descending.
 
     Raises:
         ValueError: Naming the argument that is out of range.
     """
     points, sizes = _checked(scores, lengths, budget, top_k, policy)
-    rank = _rank(points, sizes, ids) if order is None else [int(row) for row in order]
+    if order is None:
+        rank = _rank(points, sizes, ids)
+    else:
+        rank = [int(row) for row in order]
+        points[rank] = np.sort(points[rank])[::-1]
     count = len(rank) if top_k is None else top_k
     room = _Room(sizes, budget)
     exact = True
@@ -224,7 +230,7 @@ def _checked(
 ) -> tuple[Floats, NDArray[np.int64]]:
     check_policy(policy, "policy")
     _check_limits(budget, top_k)
-    points = np.asarray(scores, dtype=np.float64).reshape(-1)
+    points = np.array(scores, dtype=np.float64).reshape(-1)
     sizes = np.asarray(lengths).reshape(-1)
     if len(points) != len(sizes):
         raise ValueError(f"lengths must have one number a score: {len(sizes)} for {len(points)}")
