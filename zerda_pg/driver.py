@@ -20,7 +20,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from zerda_pg.db.engine import CollisionError, translated
 from zerda_pg.embedding import aembed_documents, aembed_query, embed_documents, embed_query
 from zerda_pg.errors import ZerdaError
-from zerda_pg.steps import Background, Embed, EmbedQuery, OnConnection, Step, Steps
+from zerda_pg.steps import (
+    Background,
+    Embed,
+    EmbedQuery,
+    Finish,
+    Handle,
+    OnConnection,
+    Start,
+    Step,
+    Steps,
+)
 
 __all__ = ["AsyncDriver", "SyncDriver"]
 
@@ -30,6 +40,9 @@ log = logging.getLogger("zerda_pg.store")
 
 ATTEMPTS = 6
 """Tries of a write that collides with others (deadlock, serialization failure)."""
+
+THREADS = 2
+"""Of a synchronous store, for what goes on beside its callers."""
 
 PENDING = 1000
 """Background tasks waiting at most; beyond, the caller does the work himself."""
@@ -50,8 +63,8 @@ class SyncDriver:
         # each statement by itself: a read then takes one round trip, not three
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._lock = threading.Lock()
-        self._background: ThreadPoolExecutor | None = None
-        self._background_process = 0
+        self._threads: ThreadPoolExecutor | None = None
+        self._process = 0
         self._pending: set[Future[None]] = set()
 
     def run(self, steps: Steps[T]) -> T:
@@ -79,6 +92,10 @@ class SyncDriver:
                 return embed_query(step.embedder, step.text)
             case Background():
                 return self._later(step)
+            case Start():
+                return Handle(running=self._pool().submit(self.on_connection, step.step))
+            case Finish():
+                return step.handle.running.result()
 
     def on_connection(self, step: OnConnection) -> Any:
         """Run work on a pooled connection; a write that collides is tried again."""
@@ -97,15 +114,18 @@ class SyncDriver:
                     raise
                 time.sleep(pause)
 
-    def _later(self, step: Background) -> None:
+    def _pool(self) -> ThreadPoolExecutor:
         with self._lock:
-            if self._background_process != os.getpid():
+            if self._threads is None or self._process != os.getpid():
                 # a forked child has none of its parent's threads
-                self._background = ThreadPoolExecutor(1, thread_name_prefix="zerda_pg")
-                self._background_process = os.getpid()
+                self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="zerda_pg")
+                self._process = os.getpid()
                 self._pending = set()
-            pool = self._background
-        if pool is None or len(self._pending) >= PENDING:
+            return self._threads
+
+    def _later(self, step: Background) -> None:
+        pool = self._pool()
+        if len(self._pending) >= PENDING:
             self._attempt(step)
             return
         task = pool.submit(self._attempt, step)
@@ -123,10 +143,9 @@ class SyncDriver:
 
     def close(self) -> None:
         """Finish the work in the background, then close the connections."""
-        if self._background is not None and self._background_process == os.getpid():
-            self._background.shutdown(wait=True)
-            self._background = None
-            self._background_process = 0
+        if self._threads is not None and self._process == os.getpid():
+            self._threads.shutdown(wait=True)
+            self._threads = None
         if self._owned:
             self.engine.dispose()
 
@@ -165,6 +184,10 @@ class AsyncDriver:
                 return await aembed_query(step.embedder, step.text)
             case Background():
                 return await self._later(step)
+            case Start():
+                return Handle(running=asyncio.create_task(self.on_connection(step.step)))
+            case Finish():
+                return await step.handle.running
 
     async def on_connection(self, step: OnConnection) -> Any:
         """Run work on a pooled connection; a write that collides is tried again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
@@ -19,13 +19,18 @@ __all__ = [
     "Background",
     "Embed",
     "EmbedQuery",
+    "Finish",
+    "Handle",
     "OnConnection",
+    "Start",
     "Step",
     "Steps",
     "background",
     "embed",
     "embed_query",
+    "finish",
     "read",
+    "start",
     "write",
 ]
 
@@ -66,7 +71,29 @@ class Background:
     call: Callable[[Connection], Any]
 
 
-Step: TypeAlias = OnConnection | Embed | EmbedQuery | Background
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Work that goes on while the operation does something else → its handle."""
+
+    step: OnConnection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finish:
+    """A handle → what its work gave."""
+
+    handle: Handle[Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Handle(Generic[T]):
+    """Work that was started."""
+
+    running: Any
+    """A future, or a task of asyncio."""
+
+
+Step: TypeAlias = OnConnection | Embed | EmbedQuery | Background | Start | Finish
 Steps: TypeAlias = Generator[Step, Any, T]
 
 
@@ -79,6 +106,19 @@ def read(call: Callable[[Connection], T]) -> Steps[T]:
 def write(call: Callable[[Connection], T], *, transaction: bool = True) -> Steps[T]:
     """Write; `transaction=False` for a single statement, which then takes one round trip."""
     result: T = yield OnConnection(call=call, transaction=transaction, writes=True)
+    return result
+
+
+def start(call: Callable[[Connection], T]) -> Steps[Handle[T]]:
+    """Start a write of a single statement."""
+    step = OnConnection(call=call, transaction=False, writes=True)
+    handle: Handle[T] = yield Start(step=step)
+    return handle
+
+
+def finish(handle: Handle[T]) -> Steps[T]:
+    """Wait for what was started."""
+    result: T = yield Finish(handle=handle)
     return result
 
 

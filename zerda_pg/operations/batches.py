@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -18,9 +18,9 @@ from zerda_pg.entry import MemoryEntry
 from zerda_pg.operations.prepare import Draft
 from zerda_pg.results import AddResult
 from zerda_pg.scope import Scope
-from zerda_pg.steps import Steps, embed, read, write
+from zerda_pg.steps import Handle, Steps, embed, finish, read, start, write
 
-__all__ = ["Batch", "batches", "write_batch"]
+__all__ = ["Batch", "batches", "write_batch", "write_batches"]
 
 BATCH_ROWS = 256
 BATCH_CHARACTERS = 4_000_000
@@ -28,6 +28,8 @@ BATCH_CHARACTERS = 4_000_000
 
 After = Callable[[Connection, Sequence[writes.Written]], Any]
 """More work of the same transaction."""
+
+Done = Callable[[list[AddResult]], None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,6 +76,60 @@ def write_batch(
         after: Called with the connection and what was written.
         direct: False for a layer's entries, which go with their last membership.
     """
+    ready = yield from _prepared(core, drafts)
+    work = _work(core, scope, ready, if_exists=if_exists, dedupe=dedupe, after=after, direct=direct)
+    written = yield from write(work, transaction=after is not None)
+    results = yield from _results(core, scope, drafts, written)
+    return Batch(results=results, vectors=ready.vectors)
+
+
+def write_batches(
+    core: Core, scope: Scope, drafts: Iterable[Draft], *, if_exists: str, dedupe: bool, done: Done
+) -> Steps[None]:
+    """Embed and write many; while one batch is written, the next is prepared and embedded.
+
+    Args:
+        core: The store's.
+        scope: Whose entries they are.
+        drafts: Checked, made as they are taken.
+        if_exists: `replace`, `keep` or `error`.
+        dedupe: Whether an earlier entry of the same content is kept instead.
+        done: Called with each batch's results, in order.
+
+    Raises:
+        ZerdaError, ValueError: Of a draft or a write; the batches before it are written.
+    """
+    under_way: tuple[list[Draft], Handle[list[writes.Written]]] | None = None
+
+    def settle() -> Steps[None]:
+        nonlocal under_way
+        if under_way is not None:
+            (batch, handle), under_way = under_way, None
+            done((yield from _results(core, scope, batch, (yield from finish(handle)))))
+
+    taken = batches(drafts)
+    while True:
+        try:
+            batch = next(taken, None)
+            ready = None if batch is None else (yield from _prepared(core, batch))
+        except Exception:
+            yield from settle()
+            raise
+        yield from settle()
+        if batch is None or ready is None:
+            return
+        work = _work(core, scope, ready, if_exists=if_exists, dedupe=dedupe)
+        under_way = (batch, (yield from start(work)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Prepared:
+    model: Model
+    rows: list[Mapping[str, Any]]
+    vectors: NDArray[np.float32]
+
+
+def _prepared(core: Core, drafts: Sequence[Draft]) -> Steps[_Prepared]:
     model = yield from core.model_for_writing()
     vectors, cut = yield from _vectors(core, model, drafts)
     rows = [
@@ -83,19 +139,29 @@ def write_batch(
         )
         for n, d in enumerate(drafts)
     ]  # fmt: skip
+    return _Prepared(model=model, rows=rows, vectors=vectors)
 
+
+def _work(
+    core: Core,
+    scope: Scope,
+    ready: _Prepared,
+    *,
+    if_exists: str,
+    dedupe: bool,
+    after: After | None = None,
+    direct: bool = True,
+) -> Callable[[Connection], list[writes.Written]]:
     def work(connection: Connection) -> list[writes.Written]:
         written = writes.put_entries(
-            connection, core.facts, scope, model.id, rows, vectors,
+            connection, core.facts, scope, ready.model.id, ready.rows, ready.vectors,
             if_exists=if_exists, dedupe=dedupe, direct=direct,
         )  # fmt: skip
         if after is not None:
             after(connection, written)
         return written
 
-    written = yield from write(work, transaction=after is not None)
-    results = yield from _results(core, scope, drafts, written)
-    return Batch(results=results, vectors=vectors)
+    return work
 
 
 def _vectors(

@@ -17,7 +17,7 @@ from zerda_pg.db import maintenance, reads, writes
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.errors import InvalidContentError, ZerdaError
 from zerda_pg.ids import check_id
-from zerda_pg.operations.batches import BATCH_ROWS, After, batches, write_batch
+from zerda_pg.operations.batches import BATCH_ROWS, After, write_batch, write_batches
 from zerda_pg.operations.prepare import ADD_FIELDS, Draft, draft_of
 from zerda_pg.results import AddResult
 from zerda_pg.scope import Scope
@@ -71,11 +71,14 @@ def add_many(
     yield from core.model_for_reading()
     total = len(items) if isinstance(items, Sequence) else None
     results: list[AddResult] = []
-    for batch in batches(_draft_item(core, scope, n, item) for n, item in enumerate(items)):
-        done = yield from write_batch(core, scope, batch, if_exists=if_exists, dedupe=dedupe)
-        results += done.results
+
+    def done(batch: list[AddResult]) -> None:
+        results.extend(batch)
         if progress is not None:
             progress(len(results), total)
+
+    drafts = (_draft_item(core, scope, n, item) for n, item in enumerate(items))
+    yield from write_batches(core, scope, drafts, if_exists=if_exists, dedupe=dedupe, done=done)
     yield from background(
         lambda connection: maintenance.count_lexemes_if_grown(
             connection, scope.tenant_id, len(results)
