@@ -187,13 +187,8 @@ class MemoryEntry:
             raise ValueError(
                 f"access_count must not be negative, nor beyond 63 bits, got {self.access_count}"
             )
-        given_tags: object = self.tags
-        if isinstance(given_tags, str | Mapping) or not isinstance(given_tags, Iterable):
-            raise ValueError(f"tags must be a list of strings, got {type(given_tags).__name__}")
-        self.tags = list(self.tags)
-        if not isinstance(self.metadata, Mapping):
-            raise ValueError(f"metadata must be a mapping, got {type(self.metadata).__name__}")
-        self.metadata = dict(self.metadata)
+        self.tags = list_of_strings(self.tags, "tags")
+        self.metadata = mapping_of(self.metadata, "metadata")
         for name in _TIMES:
             if getattr(self, name) is not None:
                 setattr(self, name, aware(getattr(self, name), name))
@@ -285,6 +280,32 @@ class MemoryEntry:
         if not isinstance(other, MemoryEntry):
             return NotImplemented
         return self.effective_importance < other.effective_importance
+
+
+def list_of_strings(value: object, name: str) -> list[str]:
+    """A new list of the strings given; none for None.
+
+    Raises:
+        ValueError: Naming `name`, for one string, whose letters nobody means.
+    """
+    if value is None:
+        return []
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise ValueError(f"{name} must be a list of strings, got {type(value).__name__}")
+    return list(value)
+
+
+def mapping_of(value: object, name: str) -> dict[str, Any]:
+    """A new dict of the mapping given; an empty one for None.
+
+    Raises:
+        ValueError: Naming `name`.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a mapping, got {type(value).__name__}")
+    return dict(value)
 
 
 def fraction(value: object, name: str) -> float:

@@ -349,7 +349,8 @@ BEGIN
               AND (e.expires_at IS NULL OR e.expires_at > v_now)
               AND e.id <> r.id
             ORDER BY e.created_at, e.id
-            LIMIT 1;
+            LIMIT 1
+            FOR KEY SHARE;  -- a layer that is leaving it may be about to delete it
             IF FOUND THEN
                 id := v_old.id;
                 status := 'duplicate';

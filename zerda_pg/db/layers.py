@@ -51,12 +51,26 @@ def _of(scope: Scope, layer: Layer) -> Any:
     )
 
 
+def _own(scope: Scope, layer: Layer) -> Any:
+    """The memberships that the scope may end: a user's layer ends those of his own entries."""
+    ours = _of(scope, layer)
+    if scope.user_id is None:
+        return ours
+    own = select(entries.c.id).where(
+        entries.c.tenant_id == scope.tenant_id,
+        entries.c.user_id == scope.user_id,
+        entries.c.id == layer_entries.c.entry_id,
+    )
+    return and_(ours, own.exists())
+
+
 def join(connection: Connection, scope: Scope, layer: Layer, written: Sequence[Written]) -> None:
     """Make what was written members, in order; a member again becomes the newest.
 
     What was in the store before and in no layer was written by itself: it is held.
     """
-    before = [w.id for w in written if w.status != "created"]
+    new = {w.id for w in written if w.status == "created"}
+    before = [w.id for w in written if w.id not in new]
     if before:
         connection.execute(
             text(
@@ -91,8 +105,8 @@ def join(connection: Connection, scope: Scope, layer: Layer, written: Sequence[W
 def leave(
     connection: Connection, scope: Scope, layer: Layer, ids: Sequence[str] | None = None
 ) -> list[str]:
-    """End memberships (of all members, without `ids`); an entry goes with its last one."""
-    ours = _of(scope, layer)
+    """End memberships (without `ids` all of them); an entry goes with its last one."""
+    ours = _own(scope, layer)
     if ids is not None:
         ours = and_(ours, layer_entries.c.entry_id == func.any(list(ids)))
     leaving = list(
@@ -128,7 +142,7 @@ def trim(connection: Connection, scope: Scope, layer: Layer, newest: int) -> lis
     )
     beyond = connection.scalars(
         select(layer_entries.c.entry_id)
-        .where(_of(scope, layer))
+        .where(_own(scope, layer))
         .order_by(layer_entries.c.seq.desc())
         .offset(newest)
     )
@@ -190,7 +204,7 @@ def members(
 
 
 def size(connection: Connection, scope: Scope, layer: Layer) -> int:
-    """How many active entries a layer has."""
+    """How many active entries of a layer the scope sees."""
     statement = (
         select(func.count())
         .select_from(layer_entries)
@@ -207,6 +221,10 @@ def size(connection: Connection, scope: Scope, layer: Layer) -> int:
             entries.c.expires_at.is_(None) | (entries.c.expires_at > func.now()),
         )
     )
+    if scope.user_id is not None:
+        statement = statement.where(
+            entries.c.user_id.is_(None) | (entries.c.user_id == scope.user_id)
+        )
     return int(connection.scalar(statement) or 0)
 
 
@@ -219,7 +237,11 @@ def nearest(
     vector: NDArray[np.float32],
     k: int,
 ) -> list[tuple[str, float]]:
-    """The k members nearest by cosine, exactly, with their cosines."""
+    """The k members nearest by cosine, exactly, with their cosines.
+
+    Ordered by a value derived from the distance, since an approximate index on the distance
+    would find fewer than there are.
+    """
     distance = f"v.embedding OPERATOR({facts.vector_schema}.<=>) "
     query = f"CAST(%(vector)s AS {facts.vector_schema}.halfvec)"
     rows = connection.exec_driver_sql(
@@ -230,7 +252,7 @@ def nearest(
         "WHERE m.tenant_id = %(tenant)s AND m.layer = %(layer)s AND m.session_id = %(session)s "
         "AND v.status = 'active' AND (v.expires_at IS NULL OR v.expires_at > now()) "
         "AND (%(user)s::text IS NULL OR v.user_id IS NULL OR v.user_id = %(user)s::text) "
-        f"ORDER BY {distance}{query}, v.entry_id LIMIT %(k)s",
+        "ORDER BY similarity DESC, v.entry_id LIMIT %(k)s",
         {
             "tenant": scope.tenant_id, "layer": layer.name, "session": layer.session_id,
             "user": scope.user_id, "model": model_id, "vector": HalfvecParam(vector), "k": k,

@@ -130,7 +130,7 @@ class Faded:
     """What one batch of forgetting did, or would do."""
 
     last_id: str | None
-    """Where the next batch starts after; None: this was the last."""
+    """Where the next batch starts after; None: none was left."""
     considered: int
     forgotten: list[str]
 
@@ -198,9 +198,9 @@ def fade(
     )
     if forgotten and not dry_run:
         discard_many(connection, scope, forgotten)
-    last = max((row.entry_id for row in rows), default=None)
     return Faded(
-        last_id=last if len(rows) == FADE_ROWS else None,
+        # a short batch need not be the last: rows may have been deleted while it waited for them
+        last_id=max((row.entry_id for row in rows), default=None),
         considered=len(rows),
         forgotten=forgotten,
     )

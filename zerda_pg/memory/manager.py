@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from zerda_pg.db.layers import Layer
-from zerda_pg.entry import MemoryEntry, MemoryType, fraction
+from zerda_pg.entry import MemoryEntry, MemoryType, fraction, list_of_strings, mapping_of
 from zerda_pg.ids import check_id, new_id
 from zerda_pg.memory.long_term import LongTermMemory
 from zerda_pg.memory.semantic import SemanticMemory
@@ -19,7 +19,7 @@ from zerda_pg.results import Context
 from zerda_pg.scoped import Memory
 from zerda_pg.scoring.forgetting import ForgettingConfig
 from zerda_pg.scoring.packing import pack_measured
-from zerda_pg.scoring.selector import MemorySelector, ScoredMemory, SelectionConfig, check_count
+from zerda_pg.scoring.selector import MemorySelector, SelectionConfig, check_count
 from zerda_pg.store import MemoryStore
 
 __all__ = ["AIMemoryManager", "ManagerConfig"]
@@ -117,14 +117,14 @@ class AIMemoryManager:
             InvalidContentError: If text or JSON cannot be stored; nothing is written.
             ValueError: Naming the argument that is wrong.
         """
-        extra = {} if topics is None else {"topics": list(topics)}
+        extra = {} if topics is None else {"topics": list_of_strings(topics, "topics")}
         short_term = self._short_term(user_id, tenant_id)
         entry = MemoryEntry(
             {"input": user_input, "output": assistant_output},
             memory_type=MemoryType.SHORT_TERM,
             importance=importance,
-            tags=list(tags or ()),
-            metadata={**(metadata or {}), **extra},
+            tags=list_of_strings(tags, "tags"),
+            metadata=mapping_of(metadata, "metadata") | extra,
             id=new_id(),
         )
         into = [Layer(name="short_term", session_id=user_id), Layer(name="semantic")]
@@ -169,10 +169,8 @@ class AIMemoryManager:
         candidates = {
             entry.id: entry for entry in [*recent, *important, *(entry for entry, _ in near)]
         }
-        scored = MemorySelector(self.config.selection).select(
-            query, list(candidates.values()), {entry.id: score for entry, score in near}
-        )
-        return self._packed(self._memory(user_id, tenant_id), scored)
+        similarities = {entry.id: score for entry, score in near}
+        return self._packed(self._memory(user_id, tenant_id), query, candidates, similarities)
 
     def build_prompt(
         self,
@@ -283,29 +281,51 @@ class AIMemoryManager:
         """`clear_tenant`, off the event loop."""
         await asyncio.to_thread(self.clear_tenant, tenant_id)
 
-    def _packed(self, memory: Memory, scored: Sequence[ScoredMemory]) -> Context:
-        """What fits, best first, measured on the rendered whole."""
+    def _packed(
+        self,
+        memory: Memory,
+        query: str,
+        candidates: Mapping[str, MemoryEntry],
+        similarities: Mapping[str, float],
+    ) -> Context:
+        """What the selector chooses, measured on the rendered whole; then what else fits."""
+        count, budget = memory.count_tokens, self.config.token_budget
+        rules = replace(self.config.selection, token_budget=budget)
+        explained = MemorySelector(rules, count_tokens=count).explain(
+            query, list(candidates.values()), similarities, rejected=True
+        )
+        chosen = [row for row in explained if row["reason"] is None]
+        spare = [row for row in explained if row["reason"] == "over_budget"]
+        # the selector counts contents; headings may cost more than them, or leave room
+        tried = chosen if rules.packing == "stop" else [*chosen, *spare]
+        best_first = sorted(tried, key=lambda row: (-row["composite"], row["id"]))
+        rank = {row["id"]: place for place, row in enumerate(best_first)}
         render = renderer_of("transcript")
 
-        def rendered(rows: Sequence[int]) -> str:
-            return render([scored[row].entry for row in rows])[0]
+        def rendered(rows: Iterable[int]) -> tuple[str, list[MemoryEntry]]:
+            return render([candidates[best_first[row]["id"]] for row in sorted(rows)])
 
         packed = pack_measured(
-            range(len(scored)),
-            lambda rows: memory.count_tokens(rendered(rows)),
-            budget=self.config.token_budget,
+            [rank[row["id"]] for row in tried],
+            lambda rows: count(rendered(rows)[0]),
+            budget=budget,
+            top_k=rules.top_k,
+            policy="stop" if rules.packing == "stop" else "skip",
         )
-        text, entries = render([scored[row].entry for row in packed.chosen])
+        reasons = {best_first[row]["id"]: reason for row, reason in packed.rejected.items()}
+        text, entries = rendered(packed.chosen)
         return Context(
             text=text,
             entries=entries,
             tokens=packed.tokens,
             report={
-                "token_budget": self.config.token_budget,
-                "packed": [scored[row].to_dict() for row in packed.chosen],
+                "token_budget": budget,
+                "packing": rules.packing,
+                "packed": [best_first[row] for row in sorted(packed.chosen)],
                 "not_packed": [
-                    scored[row].to_dict() | {"reason": reason}
-                    for row, reason in packed.rejected.items()
+                    row | {"reason": reasons.get(row["id"], row["reason"])}
+                    for row in explained
+                    if rank.get(row["id"]) not in packed.chosen
                 ],
             },
         )

@@ -113,18 +113,22 @@ class SemanticMemory(LayerMemory):
         return [entry for entry, _ in self.search(query, k, min_score, touch=touch)]
 
     def stats(self) -> dict[str, Any]:
-        """Size, and the model that really runs."""
-        store = self._opened().stats()
+        """Size, and the model that really runs.
+
+        Raises:
+            MissingExtraError: If there is none.
+        """
+        embedder = self._opened().embedder
         return {
             "type": "SemanticMemory",
             "backend": "pgvector",
-            "model": store["model"] or self.model_name,
+            "model": embedder.name,
             "entries": self._count(),
             "tenant_id": self.tenant_id,
             "session_id": self.session_id,
-            "fingerprint": store["fingerprint"],
-            "dimensions": store["dimensions"],
-            "real_model": store["model"] != "hashing",
+            "fingerprint": embedder.fingerprint,
+            "dimensions": embedder.dimensions,
+            "real_model": embedder.name != "hashing",
             "index": "exact",
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zerda_pg.entry import MemoryEntry, MemoryType, fraction
+from zerda_pg.entry import MemoryEntry, MemoryType, fraction, list_of_strings, mapping_of
 from zerda_pg.ids import new_id
 from zerda_pg.memory.layer import LayerMemory
 from zerda_pg.operations import layers
@@ -63,14 +63,14 @@ class ShortTermMemory(LayerMemory):
 
         Raises:
             InvalidContentError: If text or JSON cannot be stored.
-            ValueError: If `importance` is outside [0, 1].
+            ValueError: Naming the argument that is wrong; `importance` is in [0, 1].
         """
         entry = MemoryEntry(
             content,
             memory_type=MemoryType.SHORT_TERM,
             importance=importance,
-            tags=list(tags or ()),
-            metadata=dict(metadata or {}),
+            tags=list_of_strings(tags, "tags"),
+            metadata=mapping_of(metadata, "metadata"),
             # given, so that an `id` in the metadata stays the caller's own
             id=new_id(),
             session_id=self.session_id,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from zerda_pg.db.layers import Layer
-from zerda_pg.entry import MemoryEntry, MemoryType
+from zerda_pg.entry import MemoryEntry, MemoryType, list_of_strings, mapping_of
 from zerda_pg.ids import check_id, new_id
 from zerda_pg.operations import layers
 from zerda_pg.scoring.importance import importances
@@ -87,14 +87,14 @@ class WorkingMemory:
         """Add an entry; a full memory evicts the least important first, of equals the oldest.
 
         Raises:
-            ValueError: If `importance` is outside [0, 1]; nothing is evicted then.
+            ValueError: Naming the argument that is wrong; nothing is evicted then.
         """
         entry = MemoryEntry(
             content,
             memory_type=MemoryType.WORKING,
             importance=importance,
-            tags=list(tags or ()),
-            metadata=dict(metadata or {}),
+            tags=list_of_strings(tags, "tags"),
+            metadata=mapping_of(metadata, "metadata"),
             # given, so that an `id` in the metadata stays the caller's own
             id=new_id(),
         )

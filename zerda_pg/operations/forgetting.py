@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from zerda_pg.db import maintenance
+from sqlalchemy import select
+
+from zerda_pg.db import maintenance, reads
 from zerda_pg.scope import Scope
 from zerda_pg.scoring.forgetting import ForgettingConfig
 from zerda_pg.steps import Steps, read, write
@@ -18,7 +20,7 @@ def forget(
 ) -> Steps[dict[str, Any]]:
     """Fade every active entry, discard what has faded away, and report."""
     rules = config or ForgettingConfig()
-    clock = datetime.now(UTC)
+    clock = yield from read(lambda c: c.execute(select(reads.clock())).scalar_one())
     considered, forgotten, after = 0, list[str](), ""
     while True:
         batch = yield from _one(scope, rules, after, clock, dry_run=dry_run)

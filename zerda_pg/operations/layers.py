@@ -54,14 +54,15 @@ def remember(
     """
     yield from core.model_for_reading()
     drafts = [draft_of(core, scope, replace(entry, embedding=None), {}) for entry in entries]
+    staying = {draft.entry.id for draft in drafts}
     first = True
 
     def after(connection: Connection, written: Sequence[Written]) -> None:
         for layer in into:
             if afresh and first:
-                kept = {w.id for w in written}
                 old = layers.members(connection, scope, layer)
-                layers.leave(connection, scope, layer, [e.id for e in old if e.id not in kept])
+                leaving = [entry.id for entry in old if entry.id not in staying]
+                layers.leave(connection, scope, layer, leaving)
             layers.join(connection, scope, layer, written)
         if window is not None:
             layers.trim(connection, scope, into[0], window)

@@ -193,7 +193,7 @@ def shape_of(
         graph=hybrid_mode,
         degree=not isinstance(ranker, HybridRanker | ChannelRanker),
         session=question.current_session is not None,
-        vectors=ranker.needs_vectors,
+        vectors=getattr(ranker, "needs_vectors", False),
         arms=arms,
     )
 
