@@ -1,0 +1,72 @@
+"""migrate and doctor."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from typer import BadParameter, Option
+
+from zerda_pg.cli.application import command
+from zerda_pg.cli.failures import ENVIRONMENT, FOUND
+from zerda_pg.cli.options import Call
+
+__all__: list[str] = []
+
+PANEL = "Database"
+
+
+@command("migrate", PANEL)
+def migrate(
+    call: Call,
+    check: Annotated[
+        bool, Option("--check", help="Change nothing; exit 3 if the schema does not fit.")
+    ] = False,
+    sql: Annotated[
+        bool, Option("--sql", help="Print the SQL for an administrator; needs no database.")
+    ] = False,
+) -> int:
+    """Bring the schema to this package's version."""
+    if check and sql:
+        raise BadParameter("--check and --sql exclude each other")
+    if sql:
+        from zerda_pg.db.migrations import offline_script
+
+        script = offline_script()
+        if call.json:
+            from zerda_pg.cli.printing import emit
+
+            emit({"sql": script})
+        else:
+            sys.stdout.write(script)
+        return FOUND
+    from zerda_pg import admin
+    from zerda_pg.db.location import database_url
+    from zerda_pg.db.schema import HEAD
+
+    with database_url(call.url) as url:
+        if check:
+            admin.check_schema(url)
+        else:
+            admin.migrate(url)
+    from zerda_pg.cli import printing
+
+    if call.json:
+        printing.emit({"schema": HEAD, "status": "fits" if check else "migrated"})
+    else:
+        printing.console().print(f"the schema is up to date ({HEAD})")
+    return FOUND
+
+
+@command("doctor", PANEL)
+def doctor(call: Call) -> int:
+    """Look at server, schema, model and packages, and say what to do."""
+    from zerda_pg.cli.checkup import examine
+    from zerda_pg.cli.printing import emit
+
+    findings = examine(call.url, call.embedder)
+    if call.json:
+        emit(findings.data())
+    else:
+        findings.show()
+    return ENVIRONMENT if findings.problems else FOUND
