@@ -89,19 +89,30 @@ def downgrade(url: str, revision: str) -> None:
 
 
 def _run(url: str, command: str, revision: str) -> None:
-    from alembic import command as alembic_command
-
     engine = create_engine(parse_url(url), poolclass=NullPool)
     try:
         with translated(), engine.connect() as connection:
             check_server(connection)
+            if command == "upgrade" and revision == "head" and _is_current(connection):
+                return  # without importing Alembic, which takes longer than all the rest
             connection.rollback()
+            from alembic import command as alembic_command
+
             with _migration_lock(engine):
                 config = _config()
                 config.attributes["connection"] = connection
                 getattr(alembic_command, command)(config, revision)
     finally:
         engine.dispose()
+
+
+def _is_current(connection: Connection) -> bool:
+    """Whether nothing is to be done; also for a later schema that this package can use."""
+    try:
+        check_revision(current_revision(connection))
+    except SchemaOutdatedError:
+        return False
+    return True
 
 
 @contextmanager
