@@ -179,13 +179,16 @@ def _time_conditions(
         found.append(c.status.in_([literal_column(state) for state in states]))
     if criteria.known_at is not None and not narrow:
         found += _known(criteria, table)
+    if criteria.known_at is not None and narrow:
+        # the end that `embeddings` repeats is today's; `entries` knows when it became known
+        return found
     if criteria.valid_at is not None:
         at: ColumnElement[Any] = cast(bindparam("valid_at"), TIME)
         found.append(or_(c.valid_from.is_(None), c.valid_from <= at))
-        found.append(_not_ended(criteria, table, at, narrow=narrow))
+        found.append(_not_ended(criteria, table, at))
     elif criteria.filter.status is None:
         at = now(criteria) if criteria.known_at is None else cast(bindparam("known_at"), TIME)
-        found.append(_not_ended(criteria, table, at, narrow=narrow))
+        found.append(_not_ended(criteria, table, at))
     return found
 
 
@@ -198,11 +201,11 @@ def _known(criteria: Criteria, table: FromClause) -> list[ColumnElement[bool]]:
 
 
 def _not_ended(
-    criteria: Criteria, table: FromClause, at: ColumnElement[Any], *, narrow: bool
+    criteria: Criteria, table: FromClause, at: ColumnElement[Any]
 ) -> ColumnElement[bool]:
     ended = table.c.valid_to
     still = or_(ended.is_(None), ended > at)
-    if criteria.known_at is None or narrow:
+    if criteria.known_at is None:
         return still
     # An end that became known later was not known then.
     return or_(still, table.c.invalidated_at > cast(bindparam("known_at"), TIME))

@@ -16,7 +16,7 @@ from zerda_pg.db.schema import entries
 from zerda_pg.entry import MemoryEntry, Status
 from zerda_pg.errors import NotFoundError
 from zerda_pg.ids import check_id
-from zerda_pg.operations.prepare import check_entry, check_ids, expiry
+from zerda_pg.operations.prepare import check_entry, check_ids, check_interval, expiry
 from zerda_pg.results import Neighbour
 from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, embed, read, write
@@ -69,10 +69,12 @@ def update(
         vector = (model.id, made.vectors[0], made.truncated[0])
 
     def work(connection: Connection) -> MemoryEntry:
-        return writes.correct(
+        entry = writes.correct(
             connection, core.facts, scope, entry_id,
             if_version=if_version, columns=columns, state=state, vector=vector,
         )  # fmt: skip
+        check_interval(entry)  # again, with the end that was not changed
+        return entry
 
     return (yield from write(work))
 

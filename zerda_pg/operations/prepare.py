@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerda_pg.clock import parse_time
+from zerda_pg.clock import from_epoch, parse_time
 from zerda_pg.core import Core
 from zerda_pg.db.schema import LANGUAGES
 from zerda_pg.entry import MemoryEntry
@@ -19,7 +19,15 @@ from zerda_pg.ids import check_id
 from zerda_pg.scope import Scope
 from zerda_pg.text import body_of, check_json, check_text
 
-__all__ = ["ADD_FIELDS", "Draft", "check_entry", "check_ids", "draft_of", "expiry"]
+__all__ = [
+    "ADD_FIELDS",
+    "Draft",
+    "check_entry",
+    "check_ids",
+    "check_interval",
+    "draft_of",
+    "expiry",
+]
 
 MAX_CHARACTERS = 20_000_000
 """Longest text of one memory: a row and its JSON stay far below what one message may hold."""
@@ -104,7 +112,10 @@ def expiry(value: object) -> datetime | None:
     if isinstance(value, timedelta):
         if value <= timedelta(0):
             raise ValueError(f"expires_at must lie ahead, got {value}")
-        return datetime.now(UTC) + value
+        try:
+            return datetime.now(UTC) + value
+        except OverflowError as error:
+            raise ValueError(f"expires_at lies beyond the year 9999: {value}") from error
     return None if value is None else parse_time(value, "expires_at")
 
 
@@ -114,6 +125,9 @@ def _in_scope(entry: MemoryEntry, scope: Scope) -> MemoryEntry:
         raise ValueError("user_id names another user than the scope's")
     return replace(
         entry,
+        # as Postgres keeps them, in microseconds: what is returned is what will be read
+        timestamp=entry.created_at.timestamp(),
+        last_access=from_epoch(entry.last_access).timestamp(),
         user_id=entry.user_id or scope.user_id,
         agent_id=entry.agent_id or scope.agent_id,
         session_id=entry.session_id or scope.session_id,
@@ -146,6 +160,11 @@ def check_entry(entry: MemoryEntry) -> None:
         raise InvalidContentError("kind is empty: leave it out, or name one")
     if entry.language is not None and entry.language not in LANGUAGES:
         raise ValueError(f"language must be one of {', '.join(LANGUAGES)}; got {entry.language!r}")
+    check_interval(entry)
+
+
+def check_interval(entry: MemoryEntry) -> None:
+    """Refuse an entry that ends before it begins."""
     if entry.valid_from and entry.valid_to and entry.valid_to < entry.valid_from:
         raise ValueError("valid_to must not lie before valid_from")
 
