@@ -130,8 +130,9 @@ class _Prepared:
 
 
 def _prepared(core: Core, drafts: Sequence[Draft]) -> Steps[_Prepared]:
+    vectors, cut = yield from _vectors(core, drafts)
+    # recorded afterwards: a model that cannot embed must not become the store's
     model = yield from core.model_for_writing()
-    vectors, cut = yield from _vectors(core, model, drafts)
     rows = [
         entry_to_json(
             n, d.entry, body=d.body, language=core.language, truncated=cut[n],
@@ -164,11 +165,9 @@ def _work(
     return work
 
 
-def _vectors(
-    core: Core, model: Model, drafts: Sequence[Draft]
-) -> Steps[tuple[NDArray[np.float32], list[bool]]]:
+def _vectors(core: Core, drafts: Sequence[Draft]) -> Steps[tuple[NDArray[np.float32], list[bool]]]:
     """(n, d) vectors and which texts were cut, embedding those that came without."""
-    vectors = np.zeros((len(drafts), model.dimensions), dtype=np.float32)
+    vectors = np.zeros((len(drafts), core.embedder.dimensions), dtype=np.float32)
     cut = [False] * len(drafts)
     missing = [n for n, draft in enumerate(drafts) if draft.vector is None]
     if missing:
