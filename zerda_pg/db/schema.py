@@ -326,6 +326,7 @@ tenants = Table(
     Column("changes_enabled", Boolean, nullable=False, server_default=text("false")),
     Column("entries_counted", BigInteger, nullable=False, server_default=text("0")),
     _time("counted_at"),
+    Column("ann_model_id", Integer),
     PrimaryKeyConstraint("tenant_id"),
     comment="Settings and statistics of a tenant; one without a row has the defaults.",
 )
