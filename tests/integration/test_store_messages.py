@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -44,7 +45,7 @@ def test_messages_become_episodes_in_order(anymemory: Memory, admin: psycopg.Con
         ("s1", "u1", MemoryType.EPISODIC)
     }
     assert edges(admin) == sorted(
-        (first, "precedes", second) for first, second in zip(ids[:-1], ids[1:], strict=True)
+        (first, "precedes", second) for first, second in itertools.pairwise(ids)
     )
 
 
@@ -80,7 +81,7 @@ def test_a_conversation_goes_on(anymemory: Memory, admin: psycopg.Connection) ->
     ids += [r.id for r in anymemory.add_messages([more], session_id="s1")]
     ids += [anymemory.add_messages([*TALK, more, last], session_id="s1")[-1].id]
     assert edges(admin) == sorted(
-        (first, "precedes", second) for first, second in zip(ids[:-1], ids[1:], strict=True)
+        (first, "precedes", second) for first, second in itertools.pairwise(ids)
     )
 
 
@@ -103,7 +104,7 @@ def test_long_conversations_cross_batches(anymemory: Memory, admin: psycopg.Conn
     ids = [r.id for r in results]
     assert seen == [(256, 520), (512, 520), (520, 520)]
     assert edges(admin) == sorted(
-        (first, "precedes", second) for first, second in zip(ids[:-1], ids[1:], strict=True)
+        (first, "precedes", second) for first, second in itertools.pairwise(ids)
     )
 
 
@@ -133,7 +134,7 @@ def test_the_scopes_user_and_agent_are_marked(anystore: MemoryStore) -> None:
         ({"speaker": "A", "text": 5}, InvalidContentError, r"messages\[1\].*must be text"),
         ("hello", ValueError, r"messages\[1\] must be a mapping"),
         (
-            {"speaker": "A", "text": "x", "timestamp": datetime(2024, 1, 1)},  # noqa: DTZ001
+            {"speaker": "A", "text": "x", "timestamp": datetime(2024, 1, 1)},
             ValueError,
             r"messages\[1\].*timestamp.*naive",
         ),

@@ -149,8 +149,8 @@ def test_bad_versions(anymemory: Memory, version: Any) -> None:
         ({"memory_type": "dream"}, ValueError, "memory_type"),
         ({"kind": ""}, InvalidContentError, "kind"),
         ({"language": "klingon"}, ValueError, "language"),
-        ({"timestamp": datetime(2024, 1, 1)}, ValueError, "timestamp.*naive"),  # noqa: DTZ001
-        ({"valid_to": datetime(2024, 1, 1)}, ValueError, "valid_to.*naive"),  # noqa: DTZ001
+        ({"timestamp": datetime(2024, 1, 1)}, ValueError, "timestamp.*naive"),
+        ({"valid_to": datetime(2024, 1, 1)}, ValueError, "valid_to.*naive"),
         ({"session_id": ""}, ValueError, "session_id"),
         ({"user_id": "x" * 300}, ValueError, "user_id"),
     ],

@@ -248,7 +248,8 @@ def _metadata_condition(
         return value.is_not(None) == cast(cast(bindparam(name), Text), Boolean)
     if word in {"$in", "$nin"}:
         listed = cast(cast(bindparam(name), ARRAY(Text)), ARRAY(JSONB))
-        found = func.coalesce(value == func.any(listed), False)
+        # a constant of the text: the statement is run with the parameters of `params` alone
+        found = func.coalesce(value == func.any(listed), literal_column("false"))
         return found if word == "$in" else not_(found)
     other = cast(cast(bindparam(name), Text), JSONB)
     if word == "$eq":
