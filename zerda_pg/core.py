@@ -49,6 +49,7 @@ class Core:
         self._facts: DatabaseFacts | None = None
         self._model: Model | None = None
         self._lock = threading.Lock()
+        self._ann: dict[str, int] = {}
 
     def learn(self, facts: DatabaseFacts, model: Model | None) -> None:
         """Take in what the database says of itself."""
@@ -115,6 +116,19 @@ class Core:
                 'the store with embedder="auto", or change the model with zerda_pg.reembed'
             )
         return model
+
+    def ann_dimensions(self, tenant_id: str, model_id: int | None) -> int | None:
+        """Dimensions, where the tenant is known to have an HNSW index for the model."""
+        if self._model is None or self._ann.get(tenant_id) != model_id:
+            return None
+        return self._model.dimensions
+
+    def note_index(self, tenant_id: str, ann_model_id: int | None) -> None:
+        """Take in what a search said of the tenant's index: it serves from the next one on."""
+        if ann_model_id is None:
+            self._ann.pop(tenant_id, None)
+        else:
+            self._ann[tenant_id] = ann_model_id
 
     def unit_vector(self, value: object, name: str) -> NDArray[np.float32]:
         """A given vector (d,), normalised.

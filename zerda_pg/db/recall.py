@@ -62,6 +62,10 @@ class Gathered:
     arms: NDArray[np.int64]
     """(n,) which arms found each row, as `ARM_BITS`."""
     terms: list[Term]
+    exact: bool
+    """Whether the nearest vectors were compared one by one, not by an HNSW index."""
+    ann_model_id: int | None
+    """The model for which the tenant has an HNSW index, as of now."""
 
     def arm_counts(self) -> dict[str, int]:
         """Candidates by arm; one that several arms found counts in each."""
@@ -124,7 +128,7 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         for name in (
             "id", "version", "arms", "kind", "session_id", "similarity", "lexical",
             "lexical_total", "age", "updated_age", "accessed_age", "importance", "access_count",
-            "degree", "touched", "bytes", "ends", "terms", "vector",
+            "degree", "touched", "bytes", "ends", "terms", "vector", "exact", "ann_model_id",
         )
     }  # fmt: skip
 
@@ -168,4 +172,6 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
             Term(lexeme=lexeme, entries=entries, counted=counted, looked_up=drives)
             for lexeme, entries, counted, drives in terms
         ],
+        exact=False not in columns["exact"],
+        ann_model_id=next((i for i in columns["ann_model_id"] if i is not None), None),
     )

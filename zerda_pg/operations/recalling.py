@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from zerda_pg.clock import aware
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, reads, recall, writes
-from zerda_pg.db.criteria import Criteria
+from zerda_pg.db.criteria import Criteria, entry_only
 from zerda_pg.db.facts import Model
 from zerda_pg.db.gather import Arms, GatherShape
 from zerda_pg.db.recall import Gathered, Question
@@ -179,13 +179,17 @@ def question_of(core: Core, scope: Scope, query: str, options: SearchOptions) ->
 
 
 def shape_of(
-    question: Question, options: SearchOptions, ranker: Ranker, wanted: int
+    core: Core, question: Question, options: SearchOptions, ranker: Ranker, wanted: int
 ) -> GatherShape:
     """Arms that bring at least twice what is wanted, in few sizes, since each is compiled."""
     arms = Arms()
     while arms.dense < 2 * wanted:
         arms = Arms(dense=arms.dense * 2, lexical=arms.lexical * 2)
     hybrid_mode = options.mode == "hybrid"
+    criteria = question.criteria
+    ann = core.ann_dimensions(criteria.scope.tenant_id, question.model_id)
+    if entry_only(criteria) or criteria.filter.min_importance is not None:
+        ann = None  # the index knows nothing of what is filtered by
     return GatherShape(
         dense=question.vector is not None and options.mode != "lexical",
         lexical=options.mode != "dense",
@@ -194,6 +198,7 @@ def shape_of(
         degree=not isinstance(ranker, HybridRanker | ChannelRanker),
         session=question.current_session is not None,
         vectors=getattr(ranker, "needs_vectors", False),
+        ann=ann,
         arms=arms,
     )
 
@@ -206,7 +211,7 @@ def recalled(
     ranker = ranker_of(options.ranker, options.mode)
     question = yield from question_of(core, scope, query, options)
     timer.lap("embed")
-    shape = shape_of(question, options, ranker, wanted)
+    shape = shape_of(core, question, options, ranker, wanted)
 
     def work(connection: Connection) -> Recalled:
         timer.lap("connect")
@@ -220,6 +225,8 @@ def recalled(
         return Recalled(gathered=gathered, ranking=ranking, entries=entries)
 
     found = yield from read(work)
+    if shape.dense and len(found.gathered.signals):
+        core.note_index(scope.tenant_id, found.gathered.ann_model_id)
     yield from _count_if_stale(scope, found.gathered)
     return found, question, timer
 
@@ -280,7 +287,7 @@ def report_of(found: Recalled, options: SearchOptions, timer: Timer) -> dict[str
         "ranker": ranker_name(options.ranker),
         "candidates": len(found.gathered.signals),
         "arms": found.gathered.arm_counts(),
-        "path": "exact",
+        "path": "exact" if found.gathered.exact else "hnsw",
         "terms": [
             {"lexeme": t.lexeme, "entries": t.entries, "looked_up": t.looked_up}
             for t in found.gathered.terms
@@ -329,7 +336,7 @@ def search_many(
         return []
     questions = yield from _questions(core, scope, queries, options)
     timer.lap("embed")
-    shape = shape_of(questions[0], options, ranker, options.k)
+    shape = shape_of(core, questions[0], options, ranker, options.k)
 
     def work(connection: Connection) -> list[Recalled]:
         timer.lap("connect")
