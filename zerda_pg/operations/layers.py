@@ -170,8 +170,7 @@ def evict_below(
             for entry in layers.members(connection, scope, layer)
             if entry.effective_importance < min_importance
         ]
-        if weak:
-            layers.leave(connection, scope, layer, [entry.id for entry in weak])
-        return weak
+        left = set(layers.leave(connection, scope, layer, [entry.id for entry in weak]))
+        return [entry for entry in weak if entry.id in left]
 
     return (yield from write(work))
