@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -57,8 +58,16 @@ class Findings:
         out = console()
         for name, values in self.sections.items():
             out.print(name, style="bold")
-            shown = {word.replace("_", " "): _shown(value) for word, value in values.items()}
+            shown = {
+                word.replace("_", " "): _shown(value)
+                for word, value in values.items()
+                if word != "psql" and value is not None
+            }
             out.print(pairs_table(shown))
+        if command := self.sections.get("server", {}).get("psql"):
+            # whole on a line of its own, to be copied
+            out.print("to look inside with psql:", style="bold")
+            out.print(f"  {command}\n", soft_wrap=True)
         if self.problems:
             out.print("Not usable:", style="bold red")
             for problem in self.problems:
@@ -72,7 +81,7 @@ def _shown(value: Any) -> object:
         return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(f"{name} {version or '-'}" for name, version in value.items())
-    return "-" if value is None else value
+    return value
 
 
 def examine(url: str | None, embedder: str) -> Findings:
@@ -116,7 +125,8 @@ def _server(findings: Findings, url: str | None, settings: Settings) -> Model | 
     given = url or settings.url
     if given is not None:
         shown = shown_url(parse_url(given))
-        findings.note("server", kind="given by URL", url=shown, psql=f"psql '{shown}'")
+        bare = shlex.quote(shown.replace(":***@", "@"))  # psql asks for the password
+        findings.note("server", kind="given by URL", url=shown, psql=f"psql {bare}")
     elif settings.embedded and embedded.available(settings.bindir):
         _embedded(findings, embedded.inspect(settings.home, settings.bindir))
     else:

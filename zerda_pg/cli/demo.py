@@ -36,7 +36,7 @@ CHANGED = "Where does the production database run?"
 REPLACED_ID = "demo-db-host-1"
 EARLIER = datetime(2025, 9, 10, tzinfo=UTC)
 
-TASK = "Write the runbook entry for shipping a fix to production during an incident"
+TASK = "Review a pull request that changes the export worker"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

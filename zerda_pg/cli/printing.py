@@ -53,9 +53,14 @@ SHOWN_CHARACTERS = 280
 """Of a memory in a table; `show` has it whole."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would exit with 1, which here means that nothing was found
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console: colours on a terminal only, and none with NO_COLOR."""
-    return Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False)
 
 
 def emit(value: Any) -> None:
