@@ -187,6 +187,9 @@ CREATE INDEX ix_changes_xid ON zerda.changes (tenant_id, xid, seq);
 CREATE TABLE zerda.tenants (
     tenant_id text COLLATE "C" NOT NULL,
     changes_enabled boolean NOT NULL DEFAULT false,
+    changes_epoch text,
+    changes_since xid8 NOT NULL DEFAULT '0',
+    changes_swept bigint NOT NULL DEFAULT 0,
     entries_counted bigint NOT NULL DEFAULT 0,
     counted_at timestamptz,
     ann_model_id integer,
@@ -212,6 +215,119 @@ CREATE FUNCTION zerda.use_tenant(p_tenant text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('SET LOCAL zerda.tenant_id = %L', p_tenant);
+END
+$$;
+"""
+
+# Every write passes here first, once a transaction, before it locks a row. It holds a lock in
+# shared mode which a switch of the embedding model, or of the change feed, takes alone: neither
+# then misses a write that goes on beside it. Returns whether the tenant's changes are recorded.
+# SQLSTATE ZD003: the vectors to be written are of a model that is not the active one.
+BEGIN_WRITE = """
+CREATE FUNCTION zerda.begin_write(p_tenant text, p_model integer) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared({gate});
+    IF p_model IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM zerda.embedding_models m WHERE m.id = p_model AND m.state = 'active') THEN
+        RAISE EXCEPTION USING ERRCODE = 'ZD003',
+            MESSAGE = 'the active embedding model is another one by now';
+    END IF;
+    RETURN EXISTS (
+        SELECT 1 FROM zerda.tenants t WHERE t.tenant_id = p_tenant AND t.changes_enabled);
+END
+$$;
+"""
+
+GATE = 0x7A65726467617465  # "zerdgate"
+
+# The transaction's id is taken before the row's number, so that a reader which knows all
+# transactions below some id to be over has all their rows.
+RECORD_CHANGES = """
+CREATE FUNCTION zerda.record_changes(p_tenant text, p_ids text[], p_operation text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+DECLARE
+    v_xid xid8 := pg_current_xact_id();
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    INSERT INTO zerda.changes (tenant_id, xid, entry_id, operation, changed_at)
+    SELECT p_tenant, v_xid, i.id, p_operation, v_now
+    FROM unnest(p_ids) WITH ORDINALITY AS i (id, n)
+    ORDER BY i.n;
+END
+$$;
+"""
+
+# Where transaction ids mean the same: this database of this cluster, not what was restored from
+# its dump.
+CLUSTER_IDENTITY = """
+CREATE FUNCTION zerda.cluster_identity() RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    RETURN format('%s-%s', (SELECT c.system_identifier FROM pg_control_system() AS c),
+        (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()));
+END
+$$;
+"""
+
+# Switches a tenant's change feed. Off erases what it recorded; on again starts another feed, to
+# which the positions of the earlier one do not belong.
+SET_CHANGES = """
+CREATE FUNCTION zerda.set_changes(p_tenant text, p_enabled boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog SET lock_timeout = '10s' AS $$
+DECLARE
+    v_epoch text := zerda.cluster_identity() || '-' || gen_random_uuid();
+    v_since xid8;
+BEGIN
+    PERFORM pg_advisory_xact_lock({gate});
+    IF p_enabled AND EXISTS (
+        SELECT 1 FROM zerda.tenants t
+        WHERE t.tenant_id = p_tenant AND t.changes_enabled
+          AND starts_with(t.changes_epoch, zerda.cluster_identity() || '-')) THEN
+        RETURN;
+    END IF;
+    DELETE FROM zerda.changes c WHERE c.tenant_id = p_tenant;
+    -- what is written from now on is by a transaction at or above this one
+    v_since := pg_snapshot_xmin(pg_current_snapshot());
+    IF p_enabled THEN
+        INSERT INTO zerda.tenants AS t (tenant_id, changes_enabled, changes_epoch, changes_since)
+        VALUES (p_tenant, true, v_epoch, v_since)
+        ON CONFLICT (tenant_id) DO UPDATE
+        SET changes_enabled = true, changes_epoch = excluded.changes_epoch,
+            changes_since = excluded.changes_since, changes_swept = 0;
+    ELSE
+        UPDATE zerda.tenants t
+        SET changes_enabled = false, changes_epoch = NULL, changes_since = '0', changes_swept = 0
+        WHERE t.tenant_id = p_tenant;
+    END IF;
+END
+$$;
+"""
+
+# Makes another embedding model the one that searches compare with. Writes wait meanwhile, so
+# that none is missed by the check. SQLSTATE ZD004: there is no such model; ZD005: entries lack
+# its vector.
+ACTIVATE_MODEL = """
+CREATE FUNCTION zerda.activate_model(p_model integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog SET lock_timeout = '10s' AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock({gate});
+    PERFORM 1 FROM zerda.embedding_models m WHERE m.id = p_model FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'ZD004',
+            MESSAGE = format('there is no embedding model %s', p_model);
+    END IF;
+    IF EXISTS (
+        SELECT 1 FROM zerda.entries e
+        WHERE NOT EXISTS (
+            SELECT 1 FROM zerda.embeddings v
+            WHERE v.tenant_id = e.tenant_id AND v.entry_id = e.id AND v.model_id = p_model)) THEN
+        RAISE EXCEPTION USING ERRCODE = 'ZD005',
+            MESSAGE = format('entries lack a vector of embedding model %s', p_model);
+    END IF;
+    UPDATE zerda.embedding_models m SET state = 'retired'
+    WHERE m.state = 'active' AND m.id <> p_model;
+    UPDATE zerda.embedding_models m SET state = 'active' WHERE m.id = p_model;
 END
 $$;
 """
@@ -299,6 +415,7 @@ DECLARE
     r record;
     v_old record;
     v_written integer[] := '{{}}';
+    v_recorded boolean := zerda.begin_write(p_tenant, p_model);
 BEGIN
     IF p_dedupe THEN
         PERFORM pg_advisory_xact_lock(keys.key)
@@ -452,6 +569,9 @@ BEGIN
         END IF;
         IF status <> 'kept' THEN
             v_written := v_written || r.n;
+            IF v_recorded THEN
+                PERFORM zerda.record_changes(p_tenant, ARRAY[r.id], status);
+            END IF;
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -472,7 +592,9 @@ BEGIN
             RAISE EXCEPTION USING ERRCODE = 'ZD002',
                 MESSAGE = format('supersedes: there is no entry %L', r.superseded);
         END IF;
-        PERFORM zerda.supersede(p_tenant, r.superseded, r.since, v_now);
+        IF zerda.supersede(p_tenant, r.superseded, r.since, v_now) AND v_recorded THEN
+            PERFORM zerda.record_changes(p_tenant, ARRAY[r.superseded], 'superseded');
+        END IF;
         INSERT INTO zerda.edges
             (tenant_id, source_id, relation, target_id, weight, metadata, created_at)
         VALUES (p_tenant, r.superseded, 'invalidated_by', r.id, 1.0, '{{}}', v_now)
@@ -551,6 +673,10 @@ def upgrade() -> None:
     vector = extension_schema(op.get_context(), "vector")
     op.execute(TABLES.format(vector=vector))
     op.execute(USE_TENANT)
+    for function in (BEGIN_WRITE, SET_CHANGES, ACTIVATE_MODEL):
+        op.execute(function.format(gate=GATE))
+    op.execute(RECORD_CHANGES)
+    op.execute(CLUSTER_IDENTITY)
     op.execute(SUPERSEDE)
     op.execute(KEEP_VERSION)
     op.execute(HOLD_ENTRY)
@@ -559,7 +685,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for name in ("put_entries", "nearest", "hold_entry", "keep_version", "supersede", "use_tenant"):
+    for name in (
+        "put_entries nearest hold_entry keep_version supersede activate_model set_changes "
+        "cluster_identity record_changes begin_write use_tenant"
+    ).split():
         op.execute(f"DROP FUNCTION zerda.{name}")
     for table in (
         "lexemes tenants changes session_touches layer_entries embeddings embedding_models edges "

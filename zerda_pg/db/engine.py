@@ -19,6 +19,7 @@ from zerda_pg.errors import (
     ConfigError,
     ConflictError,
     DatabaseUnavailableError,
+    EmbeddingMismatchError,
     NotFoundError,
     SchemaOutdatedError,
     ZerdaError,
@@ -168,6 +169,12 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
         return NotFoundError(
             message if state == "ZD002" else "an entry named here does not exist: nothing written"
         )
+    if state == "ZD003":
+        return EmbeddingMismatchError(f"{message}: open the store again; nothing was written")
+    if state == "ZD004":
+        return ConfigError(message)
+    if state == "ZD005":
+        return ConflictError(f"{message}: back-fill them first, by zerda_pg.reembed")
     if state in _COLLISION:
         return CollisionError(f"concurrent writes kept colliding ({message}): try again")
     if state == "57014":

@@ -324,6 +324,11 @@ tenants = Table(
     metadata,
     _key("tenant_id"),
     Column("changes_enabled", Boolean, nullable=False, server_default=text("false")),
+    # Which feed this is, and where: cluster, database and a random part.
+    Column("changes_epoch", Text),
+    # Changes of transactions below this one, and rows up to this number, may be swept.
+    Column("changes_since", Xid8, nullable=False, server_default=text("'0'")),
+    Column("changes_swept", BigInteger, nullable=False, server_default=text("0")),
     Column("entries_counted", BigInteger, nullable=False, server_default=text("0")),
     _time("counted_at"),
     Column("ann_model_id", Integer),
