@@ -13,11 +13,13 @@ from zerda_pg.db import layers
 from zerda_pg.db.layers import Layer
 from zerda_pg.db.writes import Written
 from zerda_pg.entry import MemoryEntry
+from zerda_pg.errors import InvalidContentError
 from zerda_pg.ids import check_id
 from zerda_pg.operations.batches import Batch, batches, write_batch
 from zerda_pg.operations.prepare import draft_of
 from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, embed_query, read, write
+from zerda_pg.text import check_text
 
 __all__ = [
     "count",
@@ -137,6 +139,8 @@ def nearest(
     touch: bool,
 ) -> Steps[list[tuple[MemoryEntry, float]]]:
     """The members nearest to a query by cosine, from `min_score`; fresh entries."""
+    if not check_text(query, "query").strip():
+        raise InvalidContentError("query is empty: say what to look for")
     model = yield from core.model_for_reading()
     if model is None:
         return []
