@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, and_, delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
+from zerda_pg.db.erasure import delete_entries
 from zerda_pg.db.facts import DatabaseFacts
 from zerda_pg.db.reads import whole_entries
 from zerda_pg.db.rows import entry_from_row
 from zerda_pg.db.schema import entries, entry_state, layer_entries
 from zerda_pg.db.vectors import HalfvecParam
-from zerda_pg.db.writes import Written, delete_entries
+from zerda_pg.db.writes import Written
 from zerda_pg.entry import ACCESS_BOOST, MemoryEntry
 from zerda_pg.scope import Scope
 

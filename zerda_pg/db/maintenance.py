@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from zerda_pg.db.changes import begin_write
 from zerda_pg.db.writes import discard_many
 from zerda_pg.scope import Scope
 from zerda_pg.scoring.forgetting import (
@@ -178,6 +179,8 @@ def fade(
         "rate": config.base_decay_rate, "max_boost": config.max_recency_boost,
         "boost": config.recency_boost_per_access,
     }  # fmt: skip
+    if not dry_run:
+        begin_write(connection, scope.tenant_id)  # before any row is locked
     if dry_run:
         rows = connection.execute(text(_FADED), parameters).all()
     else:

@@ -9,23 +9,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, bindparam, delete, func, select, text, update
+from sqlalchemy import Connection, delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
+from zerda_pg.db.changes import begin_write, record_changes
 from zerda_pg.db.facts import DatabaseFacts
 from zerda_pg.db.reads import fetch_entry
 from zerda_pg.db.rows import dump_rows
 from zerda_pg.db.schema import (
-    changes,
     edges,
     embeddings,
     entries,
     entry_state,
-    entry_versions,
-    layer_entries,
-    lexemes,
-    session_touches,
-    tenants,
 )
 from zerda_pg.db.vectors import HalfvecArrayParam, HalfvecParam
 from zerda_pg.entry import MemoryEntry
@@ -35,13 +30,10 @@ from zerda_pg.scope import Scope
 __all__ = [
     "Written",
     "correct",
-    "delete_entries",
     "discard",
     "discard_many",
-    "forget_session",
     "insert_sequence",
     "invalidate",
-    "purge",
     "put_entries",
     "record_access",
     "relate",
@@ -123,6 +115,7 @@ def correct(
         ConflictError: If it is not at `if_version`.
     """
     tenant = scope.tenant_id
+    recorded = begin_write(connection, tenant, None if vector is None else vector[0])
     where = (entries.c.tenant_id == tenant, entries.c.id == entry_id)
     version = connection.scalar(
         select(entries.c.version).where(*where, _visible(scope)).with_for_update(key_share=True)
@@ -152,6 +145,8 @@ def correct(
     _repeat(connection, scope, [entry_id])
     if vector is not None:
         _replace_vector(connection, facts, scope, entry_id, *vector)
+    if recorded:
+        record_changes(connection, tenant, [entry_id], "updated")
     entry = fetch_entry(connection, scope, entry_id)
     if entry is None:
         raise NotFoundError(f"entry {entry_id!r} expired as it was changed")
@@ -240,9 +235,10 @@ def discard(connection: Connection, scope: Scope, entry_id: str) -> bool:
 
 def discard_many(connection: Connection, scope: Scope, ids: Sequence[str]) -> int:
     """Hide entries; how many of them are there."""
+    recorded = begin_write(connection, scope.tenant_id)
     found = sorted(_lock(connection, scope, ids))
     if found:
-        connection.execute(
+        hidden = connection.scalars(
             update(entries)
             .where(
                 entries.c.tenant_id == scope.tenant_id,
@@ -250,16 +246,20 @@ def discard_many(connection: Connection, scope: Scope, ids: Sequence[str]) -> in
                 entries.c.status != "discarded",
             )
             .values(status="discarded", discarded_at=func.now(), updated_at=func.now())
-        )
+            .returning(entries.c.id)
+        ).all()
         _repeat(connection, scope, found)
+        if recorded:
+            record_changes(connection, scope.tenant_id, sorted(hidden), "discarded")
     return len(found)
 
 
 def restore(connection: Connection, scope: Scope, entry_id: str) -> bool:
     """Bring a discarded entry back to what it was; False if it is not there."""
+    recorded = begin_write(connection, scope.tenant_id)
     if not _lock(connection, scope, [entry_id]):
         return False
-    connection.execute(
+    brought_back = connection.execute(
         text(
             "UPDATE zerda.entries SET discarded_at = NULL, updated_at = now(), "
             "status = CASE WHEN invalidated_at IS NULL THEN 'active' ELSE 'superseded' END "
@@ -268,6 +268,8 @@ def restore(connection: Connection, scope: Scope, entry_id: str) -> bool:
         {"tenant": scope.tenant_id, "id": entry_id},
     )
     _repeat(connection, scope, [entry_id])
+    if recorded and brought_back.rowcount:
+        record_changes(connection, scope.tenant_id, [entry_id], "restored")
     return True
 
 
@@ -279,16 +281,19 @@ def invalidate(
     Raises:
         NotFoundError: If either is not there.
     """
+    recorded = begin_write(connection, scope.tenant_id)
     wanted = [entry_id] if by is None else [entry_id, by]
     found = _lock(connection, scope, wanted)
     for name in wanted:
         if name not in found:
             raise NotFoundError(f"there is no entry {name!r} here")
     clock = connection.scalar(select(func.clock_timestamp()))
-    connection.execute(
+    ended = connection.scalar(
         text("SELECT zerda.supersede(:tenant, :id, :since, :clock)"),
         {"tenant": scope.tenant_id, "id": entry_id, "since": at or clock, "clock": clock},
     )
+    if recorded and ended:
+        record_changes(connection, scope.tenant_id, [entry_id], "superseded")
     if by is not None:
         _insert_edge(connection, scope, entry_id, by, "invalidated_by", 1.0)
     entry = fetch_entry(connection, scope, entry_id)
@@ -306,11 +311,14 @@ def relate(
     Raises:
         NotFoundError: If either is not there.
     """
+    recorded = begin_write(connection, scope.tenant_id)
     found = _lock(connection, scope, [source_id, target_id])
     for name in (source_id, target_id):
         if name not in found:
             raise NotFoundError(f"there is no entry {name!r} here")
     _insert_edge(connection, scope, source_id, target_id, relation, weight)
+    if recorded:
+        record_changes(connection, scope.tenant_id, [source_id], "related")
 
 
 def _insert_edge(
@@ -355,6 +363,7 @@ def unrelate(
     connection: Connection, scope: Scope, source_id: str, target_id: str, relation: str
 ) -> bool:
     """Remove a link; False if it is not there."""
+    recorded = begin_write(connection, scope.tenant_id)
     if len(_lock(connection, scope, [source_id, target_id])) < 2:
         return False
     removed = connection.execute(
@@ -365,6 +374,8 @@ def unrelate(
             edges.c.target_id == target_id,
         )
     )
+    if recorded and removed.rowcount:
+        record_changes(connection, scope.tenant_id, [source_id], "unrelated")
     return removed.rowcount > 0
 
 
@@ -401,78 +412,3 @@ def record_access(
             ),
             parameters,
         )
-
-
-def delete_entries(connection: Connection, scope: Scope, ids: Sequence[str]) -> int:
-    """Remove entries and all that hangs on them; how many there were."""
-    return purge(connection, scope, [entries.c.id == func.any(list(ids))]).get("entries", 0)
-
-
-_HANGING = (
-    (entry_versions, ("id",)),
-    (entry_state, ("entry_id",)),
-    (embeddings, ("entry_id",)),
-    (edges, ("source_id", "target_id")),
-    (layer_entries, ("entry_id",)),
-    (session_touches, ("entry_id",)),
-    (changes, ("entry_id",)),
-)
-"""Every table that names an entry, and its columns that do."""
-
-
-def purge(
-    connection: Connection, scope: Scope, conditions: Sequence[Any], limit: int | None = None
-) -> dict[str, int]:
-    """Erase entries from every table; the counts of erased rows by table.
-
-    A user's scope erases that user's entries only, not those that all users see. The tenant's
-    word statistics hold words of what is erased, so they go too, to be counted again.
-    """
-    chosen = (
-        select(entries.c.id)
-        .where(entries.c.tenant_id == scope.tenant_id, *conditions)
-        .order_by(entries.c.id)
-        .limit(limit)
-        .with_for_update()
-    )
-    if scope.user_id is not None:
-        chosen = chosen.where(entries.c.user_id == scope.user_id)
-    ids = list(connection.scalars(chosen))
-    counts: dict[str, int] = {}
-    if not ids:
-        return counts
-    for table, columns in _HANGING:
-        counts[table.name] = sum(
-            connection.execute(
-                delete(table).where(
-                    table.c.tenant_id == scope.tenant_id, table.c[column] == func.any(ids)
-                )
-            ).rowcount
-            for column in columns
-        )
-    counts["entries"] = connection.execute(
-        delete(entries).where(entries.c.tenant_id == scope.tenant_id, entries.c.id == func.any(ids))
-    ).rowcount
-    forget_lexemes(connection, scope.tenant_id)
-    return counts
-
-
-def forget_session(connection: Connection, scope: Scope, session_id: str) -> int:
-    """Erase what a session touched; how many rows."""
-    return connection.execute(
-        delete(session_touches).where(
-            session_touches.c.tenant_id == scope.tenant_id,
-            session_touches.c.session_id == session_id,
-        )
-    ).rowcount
-
-
-def forget_lexemes(connection: Connection, tenant_id: str) -> None:
-    """Drop a tenant's word statistics; the next search of a large tenant has them counted."""
-    connection.execute(delete(lexemes).where(lexemes.c.tenant_id == tenant_id))
-    connection.execute(
-        update(tenants)
-        .where(tenants.c.tenant_id == bindparam("tenant"))
-        .values(entries_counted=0, counted_at=None),
-        {"tenant": tenant_id},
-    )

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from zerda_pg.clock import aware, parse_time, to_epoch
 from zerda_pg.core import Core
-from zerda_pg.db import reads, writes
+from zerda_pg.db import erasure, reads, writes
 from zerda_pg.db.schema import entries
 from zerda_pg.entry import MemoryEntry, Status
 from zerda_pg.errors import NotFoundError
@@ -125,7 +125,7 @@ def _checked_changes(
 def delete(scope: Scope, entry_id: str) -> Steps[bool]:
     """Remove an entry and all that hangs on it."""
     check_id(entry_id, "id")
-    count = yield from write(lambda c: writes.delete_entries(c, scope, [entry_id]))
+    count = yield from write(lambda c: erasure.delete_entries(c, scope, [entry_id]))
     return count > 0
 
 
@@ -182,7 +182,7 @@ def purge(
         )
     counts = yield from _purge_in_batches(scope, where)
     if session_id is not None:
-        touched = yield from write(lambda c: writes.forget_session(c, scope, session_id))
+        touched = yield from write(lambda c: erasure.forget_session(c, scope, session_id))
         counts["session_touches"] = counts.get("session_touches", 0) + touched
     return counts
 
@@ -190,7 +190,7 @@ def purge(
 def _purge_in_batches(scope: Scope, where: list[Any]) -> Steps[dict[str, int]]:
     total: dict[str, int] = {}
     while True:
-        counts = yield from write(lambda c: writes.purge(c, scope, where, PURGE_ROWS))
+        counts = yield from write(lambda c: erasure.purge(c, scope, where, PURGE_ROWS))
         for table, count in counts.items():
             total[table] = total.get(table, 0) + count
         if counts.get("entries", 0) < PURGE_ROWS:
