@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import psycopg
 import pytest
@@ -39,8 +42,8 @@ def empty_database(server: None) -> Iterator[str]:
 @pytest.fixture
 def store(server: None) -> Iterator[MemoryStore]:
     """A store with the hashing embedder."""
-    with temporary_store() as opened:
-        yield opened
+    with temporary_store() as made:
+        yield made
 
 
 @pytest.fixture
@@ -66,6 +69,24 @@ def anystore(kind: str, database: str) -> Iterator[MemoryStore]:
 def anymemory(anystore: MemoryStore) -> Memory:
     """One tenant of `anystore`."""
     return anystore.tenant("acme")
+
+
+@pytest.fixture(scope="session")
+def shared_stores(server: None) -> Iterator[Callable[[str], MemoryStore]]:
+    """A store of each kind for the whole run, opened when it is first asked for."""
+    with ExitStack() as stack:
+
+        @cache
+        def store_of(kind: str) -> MemoryStore:
+            return stack.enter_context(opened(kind, stack.enter_context(temporary_database())))
+
+        yield store_of
+
+
+@pytest.fixture
+def anytenant(kind: str, shared_stores: Callable[[str], MemoryStore]) -> Memory:
+    """A tenant of its own in a database that tests share: for cases that look at no other."""
+    return shared_stores(kind).tenant(f"tenant-{uuid.uuid4().hex}")
 
 
 @pytest.fixture

@@ -32,23 +32,23 @@ def status(memory: Memory, id: str) -> Status:
     return entry.status
 
 
-def test_discarded_is_hidden_until_restored(anymemory: Memory) -> None:
-    anymemory.add("The office city is Oslo", id="e")
-    assert found(anymemory) == ["e"]
-    assert anymemory.discard("e") is True
-    assert anymemory.discard("e") is True  # it is there, hidden already
-    assert found(anymemory) == []
-    assert anymemory.count() == 0
-    assert list(anymemory.entries()) == []
-    assert anymemory.build_context("office city").entries == []
-    assert status(anymemory, "e") is Status.DISCARDED
-    assert found(anymemory, filter={"status": "discarded"}) == ["e"]
-    assert anymemory.count({"status": ["active", "discarded"]}) == 1
-    assert anymemory.restore("e") is True
-    assert anymemory.restore("e") is True
-    assert found(anymemory) == ["e"]
-    assert anymemory.discard("missing") is False
-    assert anymemory.restore("missing") is False
+def test_discarded_is_hidden_until_restored(anytenant: Memory) -> None:
+    anytenant.add("The office city is Oslo", id="e")
+    assert found(anytenant) == ["e"]
+    assert anytenant.discard("e") is True
+    assert anytenant.discard("e") is True  # it is there, hidden already
+    assert found(anytenant) == []
+    assert anytenant.count() == 0
+    assert list(anytenant.entries()) == []
+    assert anytenant.build_context("office city").entries == []
+    assert status(anytenant, "e") is Status.DISCARDED
+    assert found(anytenant, filter={"status": "discarded"}) == ["e"]
+    assert anytenant.count({"status": ["active", "discarded"]}) == 1
+    assert anytenant.restore("e") is True
+    assert anytenant.restore("e") is True
+    assert found(anytenant) == ["e"]
+    assert anytenant.discard("missing") is False
+    assert anytenant.restore("missing") is False
 
 
 def test_a_superseded_entry_is_restored_as_superseded(anymemory: Memory) -> None:
@@ -84,26 +84,26 @@ def test_supersedes_closes_the_old_one(anymemory: Memory) -> None:
     assert found(anymemory, known_at=old.recorded_at - timedelta(microseconds=1)) == []
 
 
-def test_validity_intervals(anymemory: Memory) -> None:
-    anymemory.add("The office city is Oslo", id="old", valid_from=JANUARY)
-    anymemory.add("The office city is Rome", id="new", valid_from=MARCH, supersedes=["old"])
-    assert found(anymemory, valid_at=JANUARY - DAY) == []
-    assert found(anymemory, valid_at=JANUARY) == ["old"]
-    assert found(anymemory, valid_at=MARCH - DAY) == ["old"]
-    assert found(anymemory, valid_at=MARCH) == ["new"]
-    assert found(anymemory) == ["new"]
+def test_validity_intervals(anytenant: Memory) -> None:
+    anytenant.add("The office city is Oslo", id="old", valid_from=JANUARY)
+    anytenant.add("The office city is Rome", id="new", valid_from=MARCH, supersedes=["old"])
+    assert found(anytenant, valid_at=JANUARY - DAY) == []
+    assert found(anytenant, valid_at=JANUARY) == ["old"]
+    assert found(anytenant, valid_at=MARCH - DAY) == ["old"]
+    assert found(anytenant, valid_at=MARCH) == ["new"]
+    assert found(anytenant) == ["new"]
 
 
-def test_both_clocks_together(anymemory: Memory) -> None:
+def test_both_clocks_together(anytenant: Memory) -> None:
     """In February we believed in Oslo; since, we know that it was Rome from January on."""
-    first = anymemory.add("The office city is Oslo", id="old", valid_from=JANUARY - DAY).entry
-    second = anymemory.add(
+    first = anytenant.add("The office city is Oslo", id="old", valid_from=JANUARY - DAY).entry
+    second = anytenant.add(
         "The office city is Rome", id="new", valid_from=JANUARY, supersedes="old"
     ).entry
     assert first.recorded_at and second.recorded_at
-    assert found(anymemory, valid_at=MARCH, known_at=first.recorded_at) == ["old"]
-    assert found(anymemory, valid_at=MARCH, known_at=second.recorded_at) == ["new"]
-    assert found(anymemory, valid_at=JANUARY - DAY, known_at=second.recorded_at) == ["old"]
+    assert found(anytenant, valid_at=MARCH, known_at=first.recorded_at) == ["old"]
+    assert found(anytenant, valid_at=MARCH, known_at=second.recorded_at) == ["new"]
+    assert found(anytenant, valid_at=JANUARY - DAY, known_at=second.recorded_at) == ["old"]
 
 
 def test_several_are_superseded_at_once(anymemory: Memory) -> None:
@@ -134,26 +134,26 @@ def test_what_ended_first_stays_ended_then(anymemory: Memory) -> None:
     assert second.invalidated_at == first.invalidated_at
 
 
-def test_invalidate(anymemory: Memory) -> None:
-    anymemory.add("The office city is Oslo", id="old")
-    anymemory.add("The office city is Rome", id="new")
+def test_invalidate(anytenant: Memory) -> None:
+    anytenant.add("The office city is Oslo", id="old")
+    anytenant.add("The office city is Rome", id="new")
     before = datetime.now(UTC) - timedelta(seconds=5)
-    entry = anymemory.invalidate("old", by="new")
+    entry = anytenant.invalidate("old", by="new")
     assert entry.status is Status.SUPERSEDED
     assert entry.valid_to is not None
     assert entry.valid_to > before
-    assert found(anymemory) == ["new"]
-    assert [n.entry.id for n in anymemory.neighbours("old", relations=["invalidated_by"])] == [
+    assert found(anytenant) == ["new"]
+    assert [n.entry.id for n in anytenant.neighbours("old", relations=["invalidated_by"])] == [
         "new"
     ]
     for arguments, said in (({"by": "missing"}, "missing"), ({}, "gone")):
         with pytest.raises(NotFoundError, match=said):
-            anymemory.invalidate("gone" if not arguments else "new", **arguments)
-    assert status(anymemory, "new") is Status.ACTIVE
+            anytenant.invalidate("gone" if not arguments else "new", **arguments)
+    assert status(anytenant, "new") is Status.ACTIVE
     with pytest.raises(ValueError, match="by must be another entry"):
-        anymemory.invalidate("new", by="new")
+        anytenant.invalidate("new", by="new")
     with pytest.raises(ValueError, match=r"at .*naive"):
-        anymemory.invalidate("new", at=datetime(2024, 1, 1))
+        anytenant.invalidate("new", at=datetime(2024, 1, 1))
 
 
 def test_a_superseded_memory_never_outranks_its_successor(anymemory: Memory) -> None:
@@ -185,16 +185,16 @@ def test_expired_entries_are_hidden_everywhere(anymemory: Memory) -> None:
     assert anymemory.count({"status": ["active", "superseded", "discarded"]}) == 1
 
 
-def test_a_time_to_live(anymemory: Memory) -> None:
-    entry = anymemory.add("x", expires_at=timedelta(minutes=5)).entry
+def test_a_time_to_live(anytenant: Memory) -> None:
+    entry = anytenant.add("x", expires_at=timedelta(minutes=5)).entry
     assert entry.expires_at is not None
     left = entry.expires_at - datetime.now(UTC)
     assert timedelta(minutes=4) < left <= timedelta(minutes=5)
     for bad in (timedelta(0), timedelta(days=-1)):
         with pytest.raises(ValueError, match="expires_at"):
-            anymemory.add("x", expires_at=bad)
+            anytenant.add("x", expires_at=bad)
     with pytest.raises(ValueError, match="expires_at"):
-        anymemory.add("x", expires_at=timedelta.max)
+        anytenant.add("x", expires_at=timedelta.max)
 
 
 def test_a_discarded_memory_was_known_before(anymemory: Memory) -> None:
@@ -227,8 +227,8 @@ def test_recall_replayed_with_an_explicit_now(anymemory: Memory) -> None:
 
 @pytest.mark.parametrize("name", ["valid_at", "known_at", "now"])
 @pytest.mark.parametrize("value", [datetime(2024, 1, 1), 5, "2024-01-01T00:00:00Z"])
-def test_naive_times_are_refused(anymemory: Memory, name: str, value: Any) -> None:
-    for call in (anymemory.search, anymemory.build_context, anymemory.explain):
+def test_naive_times_are_refused(anytenant: Memory, name: str, value: Any) -> None:
+    for call in (anytenant.search, anytenant.build_context, anytenant.explain):
         with pytest.raises(ValueError, match=name):
             call("x", **{name: value})
 

@@ -152,20 +152,20 @@ def test_metadata_by_json_type(anymemory: Memory) -> None:
 @pytest.mark.parametrize(
     "key", ["%", "a_b", "\\", "a.b", "$.x", "'", '"', " ", "ключ", "%(x)s", ":y"]
 )
-def test_metadata_keys_are_literal(anymemory: Memory, key: str) -> None:
-    anymemory.add("common words", id="e", metadata={key: {"%s": ":x"}})
-    anymemory.add("common words", id="other", metadata={"aXb": 1, "x": 1})
-    assert matching(anymemory, {"metadata": {key: {"%s": ":x"}}}) == ["e"]
-    assert matching(anymemory, {"metadata": {key: {"$exists": True}}}) == ["e"]
+def test_metadata_keys_are_literal(anytenant: Memory, key: str) -> None:
+    anytenant.add("common words", id="e", metadata={key: {"%s": ":x"}})
+    anytenant.add("common words", id="other", metadata={"aXb": 1, "x": 1})
+    assert matching(anytenant, {"metadata": {key: {"%s": ":x"}}}) == ["e"]
+    assert matching(anytenant, {"metadata": {key: {"$exists": True}}}) == ["e"]
 
 
 @pytest.mark.parametrize("word", ["%", "a_", "\\", "'", "{a,b}", "NULL", '"', "ü", "a,b", "%s"])
-def test_names_are_literal(anymemory: Memory, word: str) -> None:
+def test_names_are_literal(anytenant: Memory, word: str) -> None:
     """A tag, kind, session, user or agent named like a pattern is a name."""
     names = {"kind": word, "session_id": word, "user_id": word, "agent_id": word}
-    anymemory.add("common words", id="e", tags=[word], **names)
+    anytenant.add("common words", id="e", tags=[word], **names)
     other = dict.fromkeys(names, "ab")
-    anymemory.add("common words", id="other", tags=["ab", "a"], **other)
+    anytenant.add("common words", id="other", tags=["ab", "a"], **other)
     for filter in (
         {"tags_any": [word]},
         {"tags_all": [word]},
@@ -174,17 +174,17 @@ def test_names_are_literal(anymemory: Memory, word: str) -> None:
         {"user_id": word},
         {"agent_id": word},
     ):
-        assert matching(anymemory, filter) == ["e"], filter
+        assert matching(anytenant, filter) == ["e"], filter
 
 
-def test_bad_filters_are_named_by_every_read(anymemory: Memory) -> None:
+def test_bad_filters_are_named_by_every_read(anytenant: Memory) -> None:
     for call in (
-        lambda f: anymemory.search("x", filter=f),
-        lambda f: anymemory.search_many(["x"], filter=f),
-        lambda f: anymemory.build_context("x", filter=f),
-        lambda f: anymemory.explain("x", filter=f),
-        lambda f: anymemory.entries(filter=f),
-        anymemory.count,
+        lambda f: anytenant.search("x", filter=f),
+        lambda f: anytenant.search_many(["x"], filter=f),
+        lambda f: anytenant.build_context("x", filter=f),
+        lambda f: anytenant.explain("x", filter=f),
+        lambda f: anytenant.entries(filter=f),
+        anytenant.count,
     ):
         with pytest.raises(ValueError, match="filter has no 'typ'"):
             call({"typ": "x"})

@@ -43,21 +43,21 @@ def test_get_many_in_the_order_asked(anymemory: Memory) -> None:
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 @pytest.mark.parametrize("limit", [1, 7, 22, 23, 50])
-def test_pages_give_each_entry_once(anymemory: Memory, order: Any, limit: int) -> None:
-    ids = fill(anymemory, 23)
-    pages = walk(anymemory, order=order, limit=limit)
+def test_pages_give_each_entry_once(anytenant: Memory, order: Any, limit: int) -> None:
+    ids = fill(anytenant, 23)
+    pages = walk(anytenant, order=order, limit=limit)
     assert [i for page in pages for i in page] == (ids[::-1] if order == "newest" else ids)
     assert {len(page) for page in pages[:-1]} <= {limit}
     assert pages[-1]
 
 
-def test_pages_are_stable_while_others_write(anymemory: Memory) -> None:
-    ids = fill(anymemory, 12)
-    first = anymemory.entries(limit=5)
-    anymemory.add("a newer one", timestamp=START + timedelta(days=1))
-    anymemory.add("an older one", id="old", timestamp=START - timedelta(days=1))
-    anymemory.delete(first.items[-1].id)  # the cursor's own entry
-    rest = anymemory.entries(limit=50, cursor=first.next_cursor)
+def test_pages_are_stable_while_others_write(anytenant: Memory) -> None:
+    ids = fill(anytenant, 12)
+    first = anytenant.entries(limit=5)
+    anytenant.add("a newer one", timestamp=START + timedelta(days=1))
+    anytenant.add("an older one", id="old", timestamp=START - timedelta(days=1))
+    anytenant.delete(first.items[-1].id)  # the cursor's own entry
+    rest = anytenant.entries(limit=50, cursor=first.next_cursor)
     assert [e.id for e in rest] == [*ids[::-1][5:], "old"]
     assert rest.next_cursor is None
 
@@ -103,25 +103,25 @@ def test_an_empty_tenant(anymemory: Memory) -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1001, 2.0, True, "5", None])
-def test_bad_limits(anymemory: Memory, limit: Any) -> None:
+def test_bad_limits(anytenant: Memory, limit: Any) -> None:
     with pytest.raises(ValueError, match="limit must be a whole number from 1 to 1000"):
-        anymemory.entries(limit=limit)
+        anytenant.entries(limit=limit)
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "e30=", "bnVsbA==", "é", 5, "WzEsMiwzXQ=="])
-def test_bad_cursors(anymemory: Memory, cursor: Any) -> None:
-    fill(anymemory, 3)
+def test_bad_cursors(anytenant: Memory, cursor: Any) -> None:
+    fill(anytenant, 3)
     with pytest.raises(ValueError, match="cursor"):
-        anymemory.entries(cursor=cursor)
+        anytenant.entries(cursor=cursor)
 
 
-def test_a_cursor_of_the_other_order_is_refused(anymemory: Memory) -> None:
-    fill(anymemory, 3)
-    cursor = anymemory.entries(limit=1).next_cursor
+def test_a_cursor_of_the_other_order_is_refused(anytenant: Memory) -> None:
+    fill(anytenant, 3)
+    cursor = anytenant.entries(limit=1).next_cursor
     with pytest.raises(ValueError, match="cursor belongs to order='newest'"):
-        anymemory.entries(cursor=cursor, order="oldest")
+        anytenant.entries(cursor=cursor, order="oldest")
     with pytest.raises(ValueError, match="order"):
-        anymemory.entries(order="best")  # type: ignore[arg-type]
+        anytenant.entries(order="best")  # type: ignore[arg-type]
 
 
 def test_stats_of_a_tenant(anymemory: Memory) -> None:

@@ -25,8 +25,8 @@ def stored(memory: Memory, id: str) -> MemoryEntry:
     return entry
 
 
-def test_each_field(anymemory: Memory) -> None:
-    before = anymemory.add("The first text", id="e", tags=["a"], metadata={"k": 1}).entry
+def test_each_field(anytenant: Memory) -> None:
+    before = anytenant.add("The first text", id="e", tags=["a"], metadata={"k": 1}).entry
     moment = datetime(2024, 1, 2, tzinfo=UTC)
     changes: dict[str, Any] = {
         "kind": "decision",
@@ -44,11 +44,11 @@ def test_each_field(anymemory: Memory) -> None:
         "language": "german",
     }
     for version, (name, value) in enumerate(changes.items(), 2):
-        updated = anymemory.update("e", **{name: value})
+        updated = anytenant.update("e", **{name: value})
         assert updated.version == version
         assert updated.content == "The first text"
-        assert stored(anymemory, "e").to_dict() == updated.to_dict()
-    entry = stored(anymemory, "e")
+        assert stored(anytenant, "e").to_dict() == updated.to_dict()
+    entry = stored(anytenant, "e")
     assert (entry.kind, entry.memory_type) == ("decision", MemoryType.EPISODIC)
     assert (entry.importance, entry.original_importance) == (0.9, 0.9)
     assert (entry.tags, entry.metadata) == (["b"], {"other": 2})
@@ -63,16 +63,16 @@ def test_each_field(anymemory: Memory) -> None:
     assert entry.recorded_at > before.recorded_at
 
 
-def test_fields_can_be_emptied(anymemory: Memory) -> None:
+def test_fields_can_be_emptied(anytenant: Memory) -> None:
     later = datetime(2999, 1, 1, tzinfo=UTC)
-    anymemory.add("x", id="e", kind="fact", session_id="s", agent_id="a", expires_at=later,
+    anytenant.add("x", id="e", kind="fact", session_id="s", agent_id="a", expires_at=later,
                   valid_from=datetime(2020, 1, 1, tzinfo=UTC))  # fmt: skip
     names = ("kind", "session_id", "agent_id", "expires_at", "valid_from")
-    entry = anymemory.update("e", tags=[], metadata={}, **dict.fromkeys(names))
+    entry = anytenant.update("e", tags=[], metadata={}, **dict.fromkeys(names))
     assert [getattr(entry, name) for name in names] == [None] * 5
     for name in ("content", "memory_type", "importance", "tags", "metadata", "timestamp"):
         with pytest.raises(ValueError, match=f"^{name} must not be None"):
-            anymemory.update("e", **{name: None})
+            anytenant.update("e", **{name: None})
 
 
 def test_changed_content_is_found_by_its_new_words_only(
@@ -94,40 +94,40 @@ def test_changed_content_is_found_by_its_new_words_only(
     ).fetchone() == (1,)
 
 
-def test_content_of_another_shape(anymemory: Memory) -> None:
-    anymemory.add("text", id="e")
+def test_content_of_another_shape(anytenant: Memory) -> None:
+    anytenant.add("text", id="e")
     for content in ({"z": 1, "a": [1e16, None]}, ["x"], 7, {"input": "hi", "output": "hello"}):
-        entry = anymemory.update("e", content=content)
+        entry = anytenant.update("e", content=content)
         assert entry.content == content
-        assert stored(anymemory, "e").content == content
-    assert anymemory.search("hello", mode="lexical")[0].entry.id == "e"
+        assert stored(anytenant, "e").content == content
+    assert anytenant.search("hello", mode="lexical")[0].entry.id == "e"
 
 
-def test_columns_that_the_vectors_repeat_follow(anymemory: Memory) -> None:
+def test_columns_that_the_vectors_repeat_follow(anytenant: Memory) -> None:
     """A filtered dense search reads them beside the vectors."""
-    anymemory.add("The same words", id="e", kind="fact")
-    anymemory.update("e", kind="decision", session_id="s2", memory_type="episodic")
+    anytenant.add("The same words", id="e", kind="fact")
+    anytenant.update("e", kind="decision", session_id="s2", memory_type="episodic")
     for filter in ({"kinds": ["decision"]}, {"session_id": "s2"}, {"memory_types": ["episodic"]}):
-        found = anymemory.search("same words", mode="dense", filter=filter)
+        found = anytenant.search("same words", mode="dense", filter=filter)
         assert [h.entry.id for h in found] == ["e"]
-    assert not anymemory.search("same words", mode="dense", filter={"kinds": ["fact"]})
-    anymemory.update("e", expires_at=timedelta(days=1))
+    assert not anytenant.search("same words", mode="dense", filter={"kinds": ["fact"]})
+    anytenant.update("e", expires_at=timedelta(days=1))
     future = datetime.now(UTC) + timedelta(days=2)
-    assert not anymemory.search("same words", mode="dense", now=future)
+    assert not anytenant.search("same words", mode="dense", now=future)
 
 
-def test_if_version(anymemory: Memory) -> None:
-    anymemory.add("one", id="e")
-    assert anymemory.update("e", if_version=1, content="two").version == 2
+def test_if_version(anytenant: Memory) -> None:
+    anytenant.add("one", id="e")
+    assert anytenant.update("e", if_version=1, content="two").version == 2
     with pytest.raises(ConflictError, match="at version 2, not 1"):
-        anymemory.update("e", if_version=1, content="three")
-    assert stored(anymemory, "e").content == "two"
+        anytenant.update("e", if_version=1, content="three")
+    assert stored(anytenant, "e").content == "two"
 
 
 @pytest.mark.parametrize("version", ["1", 1.0, True])
-def test_bad_versions(anymemory: Memory, version: Any) -> None:
+def test_bad_versions(anytenant: Memory, version: Any) -> None:
     with pytest.raises(ValueError, match="if_version"):
-        anymemory.update("e", if_version=version, content="x")
+        anytenant.update("e", if_version=version, content="x")
 
 
 @pytest.mark.parametrize(
@@ -156,29 +156,29 @@ def test_bad_versions(anymemory: Memory, version: Any) -> None:
     ],
 )
 def test_bad_changes(
-    anymemory: Memory, changes: dict[str, Any], error: type[Exception], said: str
+    anytenant: Memory, changes: dict[str, Any], error: type[Exception], said: str
 ) -> None:
-    before = anymemory.add("x", id="e").entry.to_dict()
-    assert stored(anymemory, "e").to_dict() == before
+    before = anytenant.add("x", id="e").entry.to_dict()
+    assert stored(anytenant, "e").to_dict() == before
     with pytest.raises(error, match=said):
-        anymemory.update("e", **changes)
-    assert stored(anymemory, "e").to_dict() == before
+        anytenant.update("e", **changes)
+    assert stored(anytenant, "e").to_dict() == before
 
 
-def test_an_interval_must_not_end_before_it_begins(anymemory: Memory) -> None:
+def test_an_interval_must_not_end_before_it_begins(anytenant: Memory) -> None:
     """Also where only one of its ends is changed."""
     noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
-    anymemory.add("x", id="e", valid_from=noon)
+    anytenant.add("x", id="e", valid_from=noon)
     with pytest.raises(ValueError, match="valid_to must not lie before valid_from"):
-        anymemory.update("e", valid_to=noon - timedelta(hours=1))
-    assert stored(anymemory, "e").valid_to is None
+        anytenant.update("e", valid_to=noon - timedelta(hours=1))
+    assert stored(anytenant, "e").valid_to is None
 
 
-def test_what_is_not_there(anymemory: Memory) -> None:
+def test_what_is_not_there(anytenant: Memory) -> None:
     with pytest.raises(NotFoundError, match="'missing'"):
-        anymemory.update("missing", kind="fact")
+        anytenant.update("missing", kind="fact")
     with pytest.raises(NotFoundError):
-        anymemory.update("missing", if_version=1, kind="fact")
+        anytenant.update("missing", if_version=1, kind="fact")
 
 
 def test_another_users_entry_is_not_there(anystore: MemoryStore) -> None:
@@ -192,11 +192,11 @@ def test_another_users_entry_is_not_there(anystore: MemoryStore) -> None:
     assert stored(anystore.tenant("acme"), "e").content == "secret"
 
 
-def test_known_at_shows_what_was_known(anymemory: Memory) -> None:
-    first = anymemory.add("The meeting room is Jupiter", id="e").entry
-    second = anymemory.update("e", content="The meeting room is Saturn")
-    third = anymemory.update("e", content="The meeting room is Neptune")
-    anymemory.add("The meeting room is Venus", id="e")
+def test_known_at_shows_what_was_known(anytenant: Memory) -> None:
+    first = anytenant.add("The meeting room is Jupiter", id="e").entry
+    second = anytenant.update("e", content="The meeting room is Saturn")
+    third = anytenant.update("e", content="The meeting room is Neptune")
+    anytenant.add("The meeting room is Venus", id="e")
     assert first.recorded_at and second.recorded_at and third.recorded_at
     for known, planet in (
         (first.recorded_at, "Jupiter"),
@@ -205,8 +205,8 @@ def test_known_at_shows_what_was_known(anymemory: Memory) -> None:
         (datetime.now(UTC), "Venus"),
     ):
         for mode in ("hybrid", "lexical"):
-            found = anymemory.search("meeting room", mode=mode, known_at=known)  # type: ignore[arg-type]
+            found = anytenant.search("meeting room", mode=mode, known_at=known)  # type: ignore[arg-type]
             assert [h.entry.content for h in found] == [f"The meeting room is {planet}"]
-    assert not anymemory.search(
+    assert not anytenant.search(
         "meeting room", known_at=first.recorded_at - timedelta(microseconds=1)
     )

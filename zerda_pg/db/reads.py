@@ -255,13 +255,28 @@ def walk(
         )
         if relations is not None:
             statement = statement.where(edges.c.relation == func.any(list(relations)))
+        found = connection.execute(statement).all()
+        ends = {end for source, _, target in found for end in (source, target)} - reached.keys()
+        if scope.user_id is not None:
+            ends = _seen(connection, scope, ends)
         frontier = []
-        for source, relation, target in connection.execute(statement):
+        for source, relation, target in found:
             for other in (source, target):
-                if other not in reached and len(reached) <= limit:
+                if other in ends and other not in reached and len(reached) <= limit:
                     reached[other] = (distance, relation)
                     frontier.append(other)
         if not frontier:
             break
     del reached[entry_id]
     return reached
+
+
+def _seen(connection: Connection, scope: Scope, ids: set[str]) -> set[str]:
+    """Those of these ids that a user's scope sees: a walk leads through no other user's entry."""
+    assert scope.user_id is not None
+    statement = select(entries.c.id).where(
+        entries.c.tenant_id == scope.tenant_id,
+        entries.c.id == func.any(sorted(ids)),
+        _own_or_shared(scope.user_id),
+    )
+    return set(connection.scalars(statement))

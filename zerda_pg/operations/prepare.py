@@ -128,9 +128,10 @@ def _in_scope(entry: MemoryEntry, scope: Scope) -> MemoryEntry:
         # as Postgres keeps them, in microseconds: what is returned is what will be read
         timestamp=entry.created_at.timestamp(),
         last_access=from_epoch(entry.last_access).timestamp(),
-        user_id=entry.user_id or scope.user_id,
-        agent_id=entry.agent_id or scope.agent_id,
-        session_id=entry.session_id or scope.session_id,
+        # an empty one is not absent: it is refused, not made everyone's
+        user_id=scope.user_id if entry.user_id is None else entry.user_id,
+        agent_id=scope.agent_id if entry.agent_id is None else entry.agent_id,
+        session_id=scope.session_id if entry.session_id is None else entry.session_id,
     )
 
 
