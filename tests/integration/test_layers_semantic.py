@@ -38,7 +38,9 @@ class Broken:
     dimensions = 8
     max_tokens = 10
 
-    def embed(self, texts: Sequence[str], *, kind: Literal["document", "query"]) -> Vectors:
+    def embed(
+        self, texts: Sequence[str], *, kind: Literal["document", "query"] = "document"
+    ) -> Vectors:
         raise EmbeddingModelError("the model file is damaged: install the extra again")
 
 
@@ -230,7 +232,7 @@ def test_another_model_s_name_is_refused_before_anything_is_written(
 ) -> None:
     with MemoryStore.open(database, embedder="hashing") as store:
         layer = SemanticMemory("multi-qa-mpnet", tenant_id="acme", store=store)
-        with pytest.raises(EmbeddingMismatchError, match="multi-qa-mpnet.*hashing"):
+        with pytest.raises(EmbeddingMismatchError, match=r"multi-qa-mpnet.*hashing"):
             layer.add(MemoryEntry("x"))
         with pytest.raises(EmbeddingMismatchError):
             layer.search("x")
