@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +50,7 @@ class Core:
         self._embedder = self._given
         self._facts: DatabaseFacts | None = None
         self._model: Model | None = None
+        self._stale = False
         self._lock = threading.Lock()
         self._ann: dict[str, int] = {}
 
@@ -84,11 +87,21 @@ class Core:
                     model.name, model.fingerprint, model.dimensions, cache_dir=self._cache_dir
                 )
             self._model = model
+            self._stale = False
+
+    @contextmanager
+    def model_in_use(self) -> Iterator[None]:
+        """Around what names the recorded model: once refused, it is asked for again next time."""
+        try:
+            yield
+        except EmbeddingMismatchError:
+            self._stale = True
+            raise
 
     def model_for_writing(self) -> Steps[Model]:
         """The recorded model, recorded now if the store is empty; the embedder must be it."""
         embedder = self.embedder
-        if self._model is None:
+        if (yield from self.model_for_listing()) is None:
             identity = (embedder.name, embedder.fingerprint, embedder.dimensions)
             found = yield from write(lambda connection: register_model(connection, *identity))
             self._set_model(found)
@@ -101,7 +114,7 @@ class Core:
 
     def model_for_listing(self) -> Steps[Model | None]:
         """The recorded model, whether or not the embedder is it."""
-        if self._model is None:
+        if self._model is None or self._stale:
             self._set_model((yield from read(active_model)))
         return self._model
 
@@ -109,6 +122,7 @@ class Core:
         model, embedder = self._model, self.embedder
         assert model is not None
         if (model.fingerprint, model.dimensions) != (embedder.fingerprint, embedder.dimensions):
+            self._stale = True
             raise EmbeddingMismatchError(
                 f"the database holds vectors of {model.name!r} ({model.dimensions} dimensions, "
                 f"fingerprint {model.fingerprint}), the embedder is {embedder.name!r} "

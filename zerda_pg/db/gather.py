@@ -56,6 +56,7 @@ from zerda_pg.db.gather_arms import (
 )
 from zerda_pg.db.schema import (
     edges,
+    embedding_models,
     embeddings,
     entry_state,
     session_touches,
@@ -246,6 +247,7 @@ def _signals(
     first = func.row_number().over() == constant("1")
     path: Any = null()
     indexed: Any = null()
+    state: Any = null()
     if dense is not None:
         path = case((first, select(func.bool_and(dense.c.exact)).scalar_subquery()))
         known = (
@@ -254,6 +256,12 @@ def _signals(
             .scalar_subquery()
         )
         indexed = case((first, known))
+        recorded = (
+            select(embedding_models.c.state)
+            .where(embedding_models.c.id == bindparam("model"))
+            .scalar_subquery()
+        )
+        state = case((first, recorded))
     touched = _touched(found.c.id, e.c.session_id) if shape.session else constant("false")
 
     return (
@@ -274,6 +282,7 @@ def _signals(
             terms.label("terms"),
             path.label("exact"),
             indexed.label("ann_model_id"),
+            state.label("model_state"),
             vector.label("vector"),
         )
         .select_from(source)

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row
 from zerda_pg.db.criteria import Criteria
 from zerda_pg.db.facts import DatabaseFacts
 from zerda_pg.db.gather import GatherShape, gather_sql
+from zerda_pg.db.models import require_active
 from zerda_pg.db.vectors import HalfvecParam, parse_halfvec
 from zerda_pg.scoring.signals import Signals
 
@@ -77,8 +78,9 @@ def gather(
 ) -> Gathered:
     """Every candidate with its raw signals, in one round trip."""
     sql = gather_sql(question.criteria, shape, facts.vector_schema)
-    found = connection.exec_driver_sql(sql, _parameters(question))
-    return _gathered(found.all(), shape)
+    found = connection.exec_driver_sql(sql, _parameters(question)).all()
+    _require_active(connection, question, found, shape)
+    return _gathered(found, shape)
 
 
 def gather_many(
@@ -98,10 +100,23 @@ def gather_many(
             parameters[f"{name}_{number}"] = _parameters(question)[name]
         parts.append(f"SELECT {number} AS question, g.* FROM ({part}) AS g")
     rows = connection.exec_driver_sql(" UNION ALL ".join(parts), parameters).all()
+    _require_active(connection, questions[0], rows, shape)
     return [
         _gathered([row for row in rows if row.question == number], shape)
         for number in range(len(questions))
     ]
+
+
+def _require_active(
+    connection: Connection, question: Question, found: Sequence[Row[Any]], shape: GatherShape
+) -> None:
+    """Refuse what was found by a model that is active no longer: newer entries have none of its
+    vectors, so they would be missing."""
+    if question.model_id is None or not shape.dense:
+        return
+    state = next((row.model_state for row in found if row.model_state is not None), None)
+    if state != "active":
+        require_active(connection, question.model_id)
 
 
 _OWN = {"query_text", "query_vector"}

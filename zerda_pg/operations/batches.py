@@ -78,7 +78,8 @@ def write_batch(
     """
     ready = yield from _prepared(core, drafts)
     work = _work(core, scope, ready, if_exists=if_exists, dedupe=dedupe, after=after, direct=direct)
-    written = yield from write(work, transaction=after is not None)
+    with core.model_in_use():
+        written = yield from write(work, transaction=after is not None)
     results = yield from _results(core, scope, drafts, written)
     return Batch(results=results, vectors=ready.vectors)
 
@@ -105,7 +106,9 @@ def write_batches(
         nonlocal under_way
         if under_way is not None:
             (batch, handle), under_way = under_way, None
-            done((yield from _results(core, scope, batch, (yield from finish(handle)))))
+            with core.model_in_use():
+                written = yield from finish(handle)
+            done((yield from _results(core, scope, batch, written)))
 
     taken = batches(drafts)
     while True:

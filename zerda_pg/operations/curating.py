@@ -76,7 +76,8 @@ def update(
         check_interval(entry)  # again, with the end that was not changed
         return entry
 
-    return (yield from write(work))
+    with core.model_in_use():
+        return (yield from write(work))
 
 
 def _checked_changes(

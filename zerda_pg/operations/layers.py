@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from zerda_pg.core import Core
 from zerda_pg.db import layers
 from zerda_pg.db.layers import Layer
+from zerda_pg.db.models import require_active
 from zerda_pg.db.writes import Written
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.errors import InvalidContentError
@@ -148,6 +149,7 @@ def nearest(
 
     def work(connection: Connection) -> list[tuple[MemoryEntry, float]]:
         near = layers.nearest(connection, core.facts, scope, layer, model.id, vector, k)
+        require_active(connection, model.id)
         close = {entry_id: score for entry_id, score in near if score >= min_score}
         if touch and close:
             layers.access(connection, scope, list(close))
@@ -155,7 +157,8 @@ def nearest(
         found = {entry.id: entry for entry in members}
         return [(found[i], score) for i, score in close.items() if i in found]
 
-    return (yield from (write(work) if touch else read(work)))
+    with core.model_in_use():
+        return (yield from (write(work) if touch else read(work)))
 
 
 def fade(core: Core, scope: Scope, layer: Layer, rate: float, floor: float) -> Steps[None]:

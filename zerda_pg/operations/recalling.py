@@ -224,7 +224,8 @@ def recalled(
         timer.lap("fetch")
         return Recalled(gathered=gathered, ranking=ranking, entries=entries)
 
-    found = yield from read(work)
+    with core.model_in_use():
+        found = yield from read(work)
     if shape.dense and len(found.gathered.signals):
         core.note_index(scope.tenant_id, found.gathered.ann_model_id)
     yield from _count_if_stale(scope, found.gathered)
@@ -358,7 +359,8 @@ def search_many(
         timer.lap("fetch")
         return found
 
-    found = yield from read(work)
+    with core.model_in_use():
+        found = yield from read(work)
     results = [_hits(one, options, timer) for one in found]
     ids = [hit.entry.id for hits in results for hit in hits]
     yield from record(scope, ids, questions[0], options)
