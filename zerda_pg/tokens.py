@@ -96,7 +96,7 @@ def resolve_counter(spec: str | TokenCounter) -> TokenCounter:
         return estimate_tokens
     if spec not in {"auto", "exact"}:
         raise ConfigError(
-            f"there is no token counter {spec!r}: use 'auto', 'exact', 'estimate' or a function"
+            f"count_tokens must be 'auto', 'exact', 'estimate' or a function, got {spec!r}"
         )
     if find_spec("quicktok") is not None:
         return _count_exactly

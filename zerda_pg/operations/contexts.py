@@ -78,7 +78,8 @@ def build_context(
         counter = resolve_counter(packing.count_tokens)
 
     def choose(gathered: Gathered, ranking: Ranking) -> list[int]:
-        return _worth_fetching(gathered, ranking, options, packing)
+        foreign = callable(packing.render) or counter is not core.count_tokens
+        return _worth_fetching(gathered, ranking, options, packing, estimated=not foreign)
 
     found, question, timer = yield from recalled(
         core, scope, task, options, wanted=WIDEST // 2, choose=choose
@@ -89,14 +90,24 @@ def build_context(
 
 
 def _worth_fetching(
-    gathered: Gathered, ranking: Ranking, options: SearchOptions, packing: PackingOptions
+    gathered: Gathered,
+    ranking: Ranking,
+    options: SearchOptions,
+    packing: PackingOptions,
+    *,
+    estimated: bool,
 ) -> list[int]:
-    """Rows that could be packed, by the bodies' sizes: texts are fetched for these only."""
+    """Rows that could be packed, by the bodies' sizes: texts are fetched for these only.
+
+    With a renderer or a counter of the caller's, sizes say nothing of tokens.
+    """
     order = [
         row
         for row in ranking.order
         if ranking.scores[row] > 0.0 and ranking.scores[row] >= options.min_score
     ]
+    if not estimated:
+        return order[:WIDEST]
     return pack(
         ranking.scores,
         np.maximum(1, gathered.sizes // BYTES_PER_TOKEN),
