@@ -1,0 +1,91 @@
+"""The demo and start-up, with the model that users have."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commandline import CommandLine
+
+from zerda_pg.db import embedded
+
+pytestmark = pytest.mark.model
+
+SAMPLE = Path(__file__).parents[2] / "zerda_pg" / "demo" / "agent-log.jsonl"
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """The command with its defaults, on a home of its own."""
+    place = tmp_path_factory.mktemp("demo") / "home"
+    with embedded.acquire(place):
+        yield CommandLine(home=place, tenant="default", embedder="auto")
+
+
+def test_the_demo_shows_what_it_promises(real: CommandLine) -> None:
+    lines = [json.loads(line) for line in SAMPLE.read_text().splitlines()]
+    assert len(lines) >= 60
+    assert len({line.get("session") or line["session_id"] for line in lines}) >= 5
+    first = real.data("demo")
+    assert first["tenant"] == "demo"
+    assert first["import"]["created"] == len(lines)
+    best = [answer["hits"][0]["id"] for answer in first["answers"]]
+    assert best[:2] == ["demo-export-failure", "demo-pref-small-prs"]
+    assert best[2].startswith(("demo-pool", "demo-s6"))
+    replaced = first["superseded"]
+    assert [hit["id"] for hit in replaced["today"]] == ["demo-db-host-2"]
+    assert [hit["id"] for hit in replaced["earlier"]] == ["demo-db-host-1"]
+    assert "superseded" in " ".join(replaced["replaced"]["reasons"])
+    assert 0 < first["context"]["tokens"] <= 220
+    assert "Maya wants pull requests under 300" in first["context"]["text"]
+
+    again = real("demo")
+    assert "0 new, the rest was there already" in again.out
+    for word in ("similarity", "lexical", "220 tokens", "zerda-pg search", "demo --clean"):
+        assert word in again.out
+
+    commands = [line.strip() for line in again.out.splitlines() if line.startswith("  zerda-pg ")]
+    assert len(commands) >= 5
+
+    real("demo", "--clean")
+    assert real.data("list", "--tenant", "demo", code=1)["items"] == []
+    real("demo", "--clean", code=1)
+
+
+def test_cleaning_leaves_what_else_the_tenant_has(real: CommandLine) -> None:
+    mine = replace(real, tenant="mine")
+    mine("add", "not of the sample")
+    mine("demo")
+    mine("demo", "--clean")
+    assert [item["content"] for item in mine.data("list")["items"]] == ["not of the sample"]
+
+
+def test_meaning_is_found_without_shared_words(real: CommandLine) -> None:
+    own = replace(real, tenant="meaning")
+    own("add", "The kitten sleeps on the sofa", "--id", "cat")
+    own("add", "Quarterly revenue grew by four percent", "--id", "money")
+    (hit,) = own.data("search", "Where is the cat napping?", "-k", "1", "--mode", "dense")
+    assert hit["id"] == "cat"
+    assert own.data("doctor")["model"]["self_check"] == "passed"
+
+
+@pytest.mark.slow
+def test_start_up_is_fast(real: CommandLine) -> None:
+    own = replace(real, tenant="fast")
+    own("add", "The deploy key is rotated monthly")
+
+    def median(*arguments: str) -> float:
+        took = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            own.plain(*arguments)
+            took.append(time.perf_counter() - begin)
+        return statistics.median(took)
+
+    assert median("--help") < 0.8
+    assert median("search", "deploy key", "--tenant", "fast") < 2.2
