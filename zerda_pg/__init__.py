@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from zerda_pg.memory.semantic import SemanticMemory
     from zerda_pg.memory.short_term import ShortTermMemory
     from zerda_pg.memory.working import WorkingMemory
-    from zerda_pg.results import AddResult, Context, Hit, Hits, Neighbour, Page
+    from zerda_pg.results import AddResult, Change, Context, Hit, Hits, Neighbour, Page
     from zerda_pg.scoped import Memory
     from zerda_pg.scoring.forgetting import ForgettingConfig, ForgettingMechanism
     from zerda_pg.scoring.kind_prior import KindPriorWeights, score_memory
@@ -57,6 +57,7 @@ __all__ = [
     "AsyncMemory",
     "AsyncMemoryStore",
     "Candidate",
+    "Change",
     "ConfigError",
     "ConflictError",
     "Context",
@@ -117,7 +118,7 @@ _MODULES = {
     "memory.semantic": "SemanticMemory",
     "memory.short_term": "ShortTermMemory",
     "memory.working": "WorkingMemory",
-    "results": "AddResult Context Hit Hits Neighbour Page",
+    "results": "AddResult Change Context Hit Hits Neighbour Page",
     "scoped": "Memory",
     "scoring.forgetting": "ForgettingConfig ForgettingMechanism",
     "scoring.kind_prior": "KindPriorWeights score_memory",

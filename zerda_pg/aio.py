@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
@@ -53,6 +53,27 @@ def _twin(method: Callable[Concatenate[Memory, P], T]) -> _Twin[P, T]:
     return cast("_Twin[P, T]", awaited)
 
 
+class _IteratingTwin(Generic[P, T]):
+    """The type of the async twin of a method that returns an iterator."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any]) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        raise NotImplementedError  # typing only: `_iterating_twin` returns a function
+
+
+def _iterating_twin(method: Callable[Concatenate[Memory, P], Iterator[T]]) -> _IteratingTwin[P, T]:
+    """The method, on an async driver: what it returns there is an async iterator."""
+
+    @functools.wraps(method)
+    def iterating(self: Any, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        return cast("AsyncIterator[T]", method(self, *args, **kwargs))
+
+    return cast("_IteratingTwin[P, T]", iterating)
+
+
 class AsyncMemory:
     """The memories of a scope, for asyncio; as `Memory`."""
 
@@ -99,6 +120,8 @@ class AsyncMemory:
     entries = _twin(Memory.entries)
     count = _twin(Memory.count)
     forget = _twin(Memory.forget)
+    enable_changes = _twin(Memory.enable_changes)
+    watch = _iterating_twin(Memory.watch)
     stats = _twin(Memory.stats)
 
     def __repr__(self) -> str:

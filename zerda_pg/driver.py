@@ -8,7 +8,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from zerda_pg.steps import (
     Embed,
     EmbedQuery,
     Finish,
+    Followed,
     Handle,
     OnConnection,
     Start,
@@ -96,6 +97,15 @@ class SyncDriver:
                 return Handle(running=self._pool().submit(self.on_connection, step.step))
             case Finish():
                 return step.handle.running.result()
+
+    def follow(self, followed: Followed[T]) -> Iterator[T]:
+        """Look again and again; between looks no connection is held."""
+        pause: float | None = 0.0
+        while pause is not None:
+            yield from self.run(followed.look())
+            pause = followed.pause()
+            if pause:
+                time.sleep(pause)
 
     def on_connection(self, step: OnConnection) -> Any:
         """Run work on a pooled connection; a write that collides is tried again."""
@@ -188,6 +198,16 @@ class AsyncDriver:
                 return Handle(running=asyncio.create_task(self.on_connection(step.step)))
             case Finish():
                 return await step.handle.running
+
+    async def follow(self, followed: Followed[T]) -> AsyncIterator[T]:
+        """Look again and again; between looks no connection is held."""
+        pause: float | None = 0.0
+        while pause is not None:
+            for item in await self.run(followed.look()):
+                yield item
+            pause = followed.pause()
+            if pause:
+                await asyncio.sleep(pause)
 
     async def on_connection(self, step: OnConnection) -> Any:
         """Run work on a pooled connection; a write that collides is tried again."""

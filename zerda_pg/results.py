@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, overload
 
 from zerda_pg.entry import MemoryEntry
 
-__all__ = ["AddResult", "Context", "Hit", "Hits", "Neighbour", "Page"]
+__all__ = ["AddResult", "Change", "Context", "Hit", "Hits", "Neighbour", "Page"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,20 @@ class AddResult:
     entry: MemoryEntry
     status: Literal["created", "replaced", "kept", "duplicate"]
     version: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One committed change of an entry, as `watch` yields it."""
+
+    position: str
+    """The place after it: opaque, to be stored and given to `watch` as `since`."""
+    entry_id: str
+    operation: str
+    """`created`, `replaced`, `updated`, `superseded`, `discarded`, `restored`, `deleted`, or of
+    its outgoing edges `related`, `unrelated`."""
+    changed_at: datetime
+    """By the server's clock."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -20,13 +20,14 @@ from zerda_pg.operations import (
     importing,
     listing,
     recalling,
+    watching,
     writing,
 )
 from zerda_pg.operations.contexts import PackingOptions
 from zerda_pg.operations.lines import Source
 from zerda_pg.operations.recalling import SearchOptions
 from zerda_pg.operations.writing import Progress
-from zerda_pg.results import AddResult, Context, Hits, Neighbour, Page
+from zerda_pg.results import AddResult, Change, Context, Hits, Neighbour, Page
 from zerda_pg.scope import Scope
 from zerda_pg.scoring.forgetting import ForgettingConfig
 from zerda_pg.scoring.packing import Policy
@@ -512,6 +513,48 @@ class Memory:
             Counts, and the ids that were (or would be) discarded.
         """
         return self._driver.run(forgetting.forget(self.scope, config, dry_run=dry_run))
+
+    def enable_changes(self, enabled: bool = True) -> str | None:
+        """Switch the tenant's change feed on, or off; it is off unless switched on.
+
+        Off erases what it recorded. Every write then costs a row more; the rows hold ids and
+        times, no content, and `maintain` erases them after 7 days.
+
+        Returns:
+            The position as of now, to `watch` from; None where the feed is off.
+
+        Raises:
+            ValueError: If the scope has a user: the feed is the whole tenant's.
+        """
+        return self._driver.run(watching.enable_changes(self.scope, enabled))
+
+    def watch(
+        self,
+        *,
+        since: str | None = None,
+        timeout: float | None = None,
+        poll_interval: float = 0.5,
+    ) -> Iterator[Change]:
+        """Every committed change of the tenant, made by any process, as it comes.
+
+        Each comes at least once; after a change come only such as were committed later, or
+        overlapped it. The server is asked every so often, no connection is held in between, and
+        a server that is away is waited for up to a minute.
+
+        Args:
+            since: The `position` of the last change that was dealt with; None: from the oldest
+                that is kept.
+            timeout: Seconds without a change after which it ends; None: never.
+            poll_interval: Seconds between looks where there was nothing.
+
+        Raises:
+            ConfigError: If the feed is off, or `since` is older than what is kept, or of another
+                feed or database.
+            ValueError: Naming the argument that is wrong.
+        """
+        return self._driver.follow(
+            watching.Feed(self.scope, since=since, timeout=timeout, poll_interval=poll_interval)
+        )
 
     def stats(self) -> dict[str, Any]:
         """Counts by type, kind and status, bytes, model and index kind."""

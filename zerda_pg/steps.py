@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
@@ -20,6 +20,7 @@ __all__ = [
     "Embed",
     "EmbedQuery",
     "Finish",
+    "Followed",
     "Handle",
     "OnConnection",
     "Start",
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,3 +139,15 @@ def embed_query(embedder: Embedder, text: str) -> Steps[Vectors]:
 def background(call: Callable[[Connection], Any]) -> Steps[None]:
     """Start work whose result nobody waits for."""
     yield Background(call=call)
+
+
+class Followed(Protocol[T_co]):
+    """What a driver follows: it looks, yields what it found, and pauses."""
+
+    def look(self) -> Steps[Sequence[T_co]]:
+        """What there is by now."""
+        ...
+
+    def pause(self) -> float | None:
+        """Seconds until the next look; None: the end."""
+        ...
