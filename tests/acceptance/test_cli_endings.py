@@ -19,7 +19,7 @@ from commandline import CommandLine
         (["search"], "Missing argument"),
         (["search", "x", "--nope"], "No such option"),
         (["nope"], "No such command"),
-        (["search", "x", "-k", "many"], "many"),
+        (["search", "x", "-k", "many"], "'-k'"),
         (["search", "x", "-k", "0"], "k must be"),
         (["search", "x", "--since", "2025-01-01T00:00:00"], "--since"),
         (["search", "x", "--metadata", "{"], "--metadata"),
@@ -130,22 +130,20 @@ def test_an_interrupted_command_is_quiet(run: CommandLine) -> None:
     assert (out, err) == (b"", b"")
 
 
-def test_a_closed_pipe_is_quiet(run: CommandLine) -> None:
-    lines = [f'{{"content": "memory {n} {"x" * 200}"}}' for n in range(400)]
-    run("import", "-", stdin="\n".join(lines))
-    for more in ([], ["--json"]):
-        with subprocess.Popen(
-            run.arguments("list", "--limit", "400", *more),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=run.environment(),
-        ) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            process.stdout.close()
-            assert process.stderr is not None
-            assert process.stderr.read() == b""
-        assert process.returncode == 141
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_closed_pipe_is_quiet(run: CommandLine, more: list[str]) -> None:
+    run("add", "x")
+    with subprocess.Popen(
+        run.arguments("tenants", *more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=run.environment(),
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 def test_colours_on_a_terminal_only(run: CommandLine) -> None:

@@ -83,7 +83,17 @@ def _flattened(function: Callable[..., int]) -> Callable[..., int]:
             name: group(**{f.name: values.pop(f.name) for f in dataclasses.fields(group)})
             for name, group in groups.items()
         }
-        return function(**values, **made)
+        # here, since Typer ends with 1 when a pipe is closed: that means that nothing was found
+        try:
+            code = function(**values, **made)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # the reader has gone; flushing at exit would say so again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return PIPE_CLOSED
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        return code
 
     run.__name__ = function.__name__
     run.__doc__ = function.__doc__
@@ -117,11 +127,6 @@ def _run() -> int:
     app.registered_commands.sort(key=lambda known: PANELS.index(str(known.rich_help_panel)))
     try:
         code = app(standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # the reader has gone; flushing at exit would say so again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:
