@@ -61,7 +61,8 @@ def temporary_database(*, migrated: bool = True) -> Iterator[str]:
             template = _template(address, connection) if migrated else "template0"
             _clone(connection, name, template)
         try:
-            yield address.set(database=name).render_as_string(hide_password=False)
+            plain = address.set(drivername="postgresql", database=name)
+            yield plain.render_as_string(hide_password=False)
         finally:
             with _administrator(address) as connection:
                 connection.execute(

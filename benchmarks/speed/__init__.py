@@ -1,0 +1,1 @@
+"""zerda_pg beside hand-written SQL and beside other memory stores on Postgres."""

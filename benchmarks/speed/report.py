@@ -1,0 +1,71 @@
+"""Results as a table with ratios, and as a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+COLUMNS: tuple[tuple[str, Callable[[dict[str, Any]], float]], ...] = (
+    ("bulk rows/s", lambda r: r["bulk_rows_per_second"]),
+    ("write p50", lambda r: r["write_ms"]["p50"]),
+    ("dense p50", lambda r: r["dense_ms"]["p50"]),
+    ("p95", lambda r: r["dense_ms"]["p95"]),
+    ("p99", lambda r: r["dense_ms"]["p99"]),
+    ("hybrid p50", lambda r: r["hybrid_ms"]["p50"]),
+    ("p95", lambda r: r["hybrid_ms"]["p95"]),
+    ("recording p50", lambda r: r["hybrid_recording_ms"]["p50"]),
+    ("recall@10", lambda r: r["recall_at_10"]),
+    ("short", lambda r: r["short_results"]),
+    ("MB", lambda r: r["memory_mb"]),
+    ("DB MB", lambda r: r["database_mb"]),
+)
+
+
+def table(whole: dict[str, Any]) -> str:
+    """Markdown: milliseconds, and each system's ratio to zerda_pg in brackets."""
+    systems = whole["systems"]
+    ours = systems["zerda_pg"]
+    size = f"{whole['entries']} entries, {whole['tenants']} tenants"
+    lines = [
+        f"{size}; {whole['machine']}; {whole['at']}",
+        "",
+        "| system | " + " | ".join(name for name, _ in COLUMNS) + " |",
+        "| --- |" + " --- |" * len(COLUMNS),
+    ]
+    for system, result in systems.items():
+        cells = []
+        for name, value_of in COLUMNS:
+            try:
+                value = value_of(result)
+            except KeyError:
+                cells.append("–")
+                continue
+            try:
+                ratio = value / value_of(ours) if "p50" in name or "rows" in name else None
+            except (KeyError, ZeroDivisionError):
+                ratio = None
+            shown = f"{value:g}"
+            cells.append(
+                shown if ratio is None or system == "zerda_pg" else f"{shown} ({ratio:.2f})"
+            )
+        lines.append(f"| {system} | " + " | ".join(cells) + " |")
+        if "error" in result:
+            lines.append(f"{system}: {result['error']}")
+    return "\n".join(lines)
+
+
+def plot(whole: dict[str, Any], file: Path) -> None:
+    """Bars of the medians, if matplotlib is installed."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return
+    systems = {k: v for k, v in whole["systems"].items() if "error" not in v}
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.5))
+    for axis, (title, value_of) in zip(axes, COLUMNS[:3], strict=True):
+        axis.barh(list(systems), [value_of(result) for result in systems.values()])
+        axis.set_title(title)
+        axis.invert_yaxis()
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
