@@ -90,19 +90,21 @@ def own_results(data: datasets.Data) -> dict[str, dict[str, Any]]:
 
 
 def compared(ours: Ours, hand: ByHand, data: datasets.Data) -> dict[str, dict[str, Any]]:
-    """Searches in turn, a call of one beside a call of the other, so that noise hits both."""
+    """Calls of one beside calls of the other, in turn, so that noise hits both."""
     truth = datasets.exact_neighbours(data, K)
-    answers: dict[str, list[list[int]]] = {}
+    answers: dict[str, list[Any]] = {}
     seconds: dict[str, list[float]] = {}
 
     for n in range(len(data.query_texts)):
         tenant, text, vector = data.query_tenants[n], data.query_texts[n], data.query_vectors[n]
-        calls: dict[str, Callable[[], list[int]]] = {
+        calls: dict[str, Callable[[], Any]] = {
             "ours_dense": partial(ours.dense, tenant, vector, K),
             "hand_dense": partial(hand.dense, tenant, vector, K),
             "ours_hybrid": partial(ours.hybrid, tenant, text, vector, K, record=False),
             "hand_hybrid": partial(hand.hybrid, tenant, text, vector, K),
             "ours_recording": partial(ours.hybrid, tenant, text, vector, K, record=True),
+            "ours_write": partial(ours.write, "paired", n, text, vector),
+            "hand_write": partial(hand.write, "paired", len(data) + n, text, vector),
         }
         for name, call in calls.items():
             start = time.perf_counter()
@@ -112,12 +114,14 @@ def compared(ours: Ours, hand: ByHand, data: datasets.Data) -> dict[str, dict[st
     warm = {name: values[30:] for name, values in seconds.items()}
     return {
         "zerda_pg": {
+            "write_ms": asdict(Timings.of(warm["ours_write"])),
             "dense_ms": asdict(Timings.of(warm["ours_dense"])),
             "hybrid_ms": asdict(Timings.of(warm["ours_hybrid"])),
             "hybrid_recording_ms": asdict(Timings.of(warm["ours_recording"])),
             **quality(answers["ours_dense"], truth),
         },
         "by_hand": {
+            "write_ms": asdict(Timings.of(warm["hand_write"])),
             "dense_ms": asdict(Timings.of(warm["hand_dense"])),
             "hybrid_ms": asdict(Timings.of(warm["hand_hybrid"])),
             **quality(answers["hand_dense"], truth),

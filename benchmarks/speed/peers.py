@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.data import DIMENSIONS, Data, load
-from benchmarks.speed.measure import measure
+from benchmarks.speed.measure import System, measure
 
 BATCH = 500
 
@@ -194,7 +194,7 @@ class LlamaIndex:
         return [row_of(key) for key in found.ids or []]
 
 
-PEERS = {
+PEERS: dict[str, Callable[[str, Data], System]] = {
     "langgraph": LangGraph,
     "langchain": LangChain,
     "mem0": Mem0,
