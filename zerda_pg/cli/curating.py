@@ -24,8 +24,10 @@ def update(
     text: Annotated[
         str | None, Argument(help="The new text; - reads it from stdin.", show_default=False)
     ] = None,
-    kind: Annotated[str | None, Option("--kind", metavar="WORD")] = None,
-    memory_type: Annotated[str | None, Option("--type", metavar="WORD")] = None,
+    kind: Annotated[str | None, Option("--kind", metavar="WORD", help="The new kind.")] = None,
+    memory_type: Annotated[
+        str | None, Option("--type", metavar="WORD", help="The new memory type.")
+    ] = None,
     importance: Annotated[float | None, Option("--importance", help="From 0 to 1.")] = None,
     tags: Annotated[
         list[str] | None, Option("--tag", metavar="WORD", help="All tags anew; may be repeated.")
@@ -33,15 +35,25 @@ def update(
     metadata: Annotated[
         str | None, Option("--metadata", metavar="JSON", help="Replaces what is there.")
     ] = None,
-    session: Annotated[str | None, Option("--session", metavar="NAME")] = None,
-    agent: Annotated[str | None, Option("--agent", metavar="NAME")] = None,
-    timestamp: Annotated[str | None, Option("--timestamp", metavar="TIME")] = None,
-    valid_from: Annotated[str | None, Option("--valid-from", metavar="TIME")] = None,
-    valid_to: Annotated[str | None, Option("--valid-to", metavar="TIME")] = None,
+    session: Annotated[
+        str | None, Option("--session", metavar="NAME", help="The session it belongs to.")
+    ] = None,
+    agent: Annotated[str | None, Option("--agent", metavar="NAME", help="Who wrote it.")] = None,
+    timestamp: Annotated[
+        str | None, Option("--timestamp", metavar="TIME", help="When it happened (ISO 8601).")
+    ] = None,
+    valid_from: Annotated[
+        str | None, Option("--valid-from", metavar="TIME", help="From when it is true.")
+    ] = None,
+    valid_to: Annotated[
+        str | None, Option("--valid-to", metavar="TIME", help="Until when it is true.")
+    ] = None,
     expires: Annotated[
         str | None, Option("--expires", metavar="TIME", help="A time, or 30m, 12h, 7d from now.")
     ] = None,
-    language: Annotated[str | None, Option("--language", metavar="WORD")] = None,
+    language: Annotated[
+        str | None, Option("--language", metavar="WORD", help="Text-search configuration.")
+    ] = None,
     if_version: Annotated[
         int | None, Option("--if-version", metavar="N", help="Only if it is at this version.")
     ] = None,
@@ -75,7 +87,12 @@ def relate(
     source: Annotated[str, Argument(help="From this memory (id).", show_default=False)],
     target: Annotated[str, Argument(help="To this memory (id).", show_default=False)],
     call: Call,
-    relation: Annotated[str, Option("--relation", metavar="WORD")] = "related",
+    relation: Annotated[
+        str,
+        Option(
+            "--relation", metavar="WORD", help="What links them: related, has_child, precedes, …"
+        ),
+    ] = "related",
     weight: Annotated[float, Option("--weight", help="From 0.")] = 1.0,
     remove: Annotated[bool, Option("--remove", help="Remove the link.")] = False,
 ) -> int:
