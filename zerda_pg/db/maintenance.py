@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from zerda_pg.db.changes import begin_write
+from zerda_pg.db.rows import LEAST_FRACTION
 from zerda_pg.db.writes import discard_many
 from zerda_pg.scope import Scope
 from zerda_pg.scoring.forgetting import (
@@ -17,7 +18,6 @@ from zerda_pg.scoring.forgetting import (
     PINNED_TAG,
     ForgettingConfig,
 )
-from zerda_pg.scoring.recency import MAX_HALF_LIVES
 
 __all__ = [
     "COUNT_FROM",
@@ -136,10 +136,15 @@ class Faded:
     forgotten: list[str]
 
 
+MAX_HALF_LIVES = 300.0
+"""After which an entry fades no further: 2^-300 times the least importance is still a normal
+number, and no sum of scores can tell it from what more would leave."""
+
 _FADED = """
     SELECT s.entry_id, s.tenant_id,
-           CASE WHEN :compat THEN greatest(:floor, s.importance * m.left)
-                ELSE s.importance END AS importance,
+           CASE WHEN NOT :compat THEN s.importance
+                WHEN greatest(:floor, s.importance * m.left) < :least THEN 0.0
+                ELSE greatest(:floor, s.importance * m.left) END AS importance,
            CASE WHEN :compat THEN greatest(:compat_floor, s.decay_factor * m.left)
                 ELSE greatest(:floor, m.left) END AS decay_factor,
            (NOT :compat AND s.importance >= 1.0) OR :pinned = ANY (e.tags) AS pinned
@@ -175,7 +180,7 @@ def fade(
         "tenant": scope.tenant_id, "user": scope.user_id, "after": after, "batch": FADE_ROWS,
         "clock": clock, "compat": config.compat, "floor": config.min_importance,
         "compat_floor": COMPAT_LEAST_DECAY, "pinned": PINNED_TAG,
-        "max_half_lives": MAX_HALF_LIVES, "least_rate": LEAST_RATE,
+        "max_half_lives": MAX_HALF_LIVES, "least_rate": LEAST_RATE, "least": LEAST_FRACTION,
         "rate": config.base_decay_rate, "max_boost": config.max_recency_boost,
         "boost": config.recency_boost_per_access,
     }  # fmt: skip

@@ -11,7 +11,11 @@ from sqlalchemy import Row
 from zerda_pg.entry import MemoryEntry, MemoryType, Status
 from zerda_pg.text import content_hash, dump_json
 
-__all__ = ["dump_rows", "entry_from_row", "entry_to_json"]
+__all__ = ["LEAST_FRACTION", "dump_rows", "entry_from_row", "entry_to_json", "stored_fraction"]
+
+LEAST_FRACTION = 1e-100
+"""A smaller importance or decay factor is stored as 0: Postgres refuses a product that underflows
+(below 2^-1074), so that one such entry would make every search that meets it fail."""
 
 
 def _utc(value: datetime | None) -> datetime | None:
@@ -52,6 +56,11 @@ def entry_from_row(row: Row[Any]) -> MemoryEntry:
     return entry
 
 
+def stored_fraction(value: float) -> float:
+    """An importance or a factor as it is stored: 0 below `LEAST_FRACTION`."""
+    return value if value >= LEAST_FRACTION else 0.0
+
+
 def entry_to_json(
     number: int,
     entry: MemoryEntry,
@@ -81,9 +90,9 @@ def entry_to_json(
         "valid_to": _iso(entry.valid_to),
         "expires_at": _iso(entry.expires_at),
         "content_hash": content_hash(body),
-        "importance": entry.importance,
+        "importance": stored_fraction(entry.importance),
         "original_importance": entry.original_importance,
-        "decay_factor": entry.decay_factor,
+        "decay_factor": stored_fraction(entry.decay_factor),
         "access_count": entry.access_count,
         "last_access": datetime.fromtimestamp(entry.last_access, UTC).isoformat(),
         "truncated": truncated,

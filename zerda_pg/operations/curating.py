@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from zerda_pg.clock import aware, parse_time, to_epoch
 from zerda_pg.core import Core
 from zerda_pg.db import erasure, reads, writes
+from zerda_pg.db.rows import stored_fraction
 from zerda_pg.db.schema import entries
 from zerda_pg.entry import MemoryEntry, Status
 from zerda_pg.errors import NotFoundError
@@ -119,7 +120,10 @@ def _checked_changes(
         }
     state = {}
     if "importance" in given:
-        state = {"importance": probe.importance, "original_importance": probe.importance}
+        state = {
+            "importance": stored_fraction(probe.importance),
+            "original_importance": probe.importance,
+        }
     return columns, state
 
 
