@@ -39,12 +39,14 @@ CHANNELS = {
     "similarity": ("cyan", "█"),
     "lexical": ("green", "▓"),
     "neighbours": ("magenta", "▒"),
+    "speaker": ("bright_green", "▚"),
     "recency": ("yellow", "░"),
     "importance": ("blue", "▪"),
     "touched": ("red", "▫"),
+    "newer": ("bright_yellow", "▞"),
 }
 OTHER_CHANNEL = ("white", "■")
-ASCII_SIGNS = "#=+:*o"
+ASCII_SIGNS = "#=+@:*o%"
 
 BAR_WIDTH = 20
 """Columns of a score of 1."""
