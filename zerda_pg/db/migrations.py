@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from zerda_pg.db.engine import parse_url, translated
@@ -50,6 +51,9 @@ LOCK_KEY = 0x7A657264615F7067  # "zerda_pg": one migration at a time in a databa
 
 LOCK_WAIT_SECONDS = 600.0
 """How long a process waits for another one's migration before it gives up."""
+
+CONNECT_SECONDS = 10
+"""How long a server may take to answer."""
 
 VERSION_TABLE = f"{SCHEMA}.alembic_version"
 
@@ -89,7 +93,7 @@ def downgrade(url: str, revision: str) -> None:
 
 
 def _run(url: str, command: str, revision: str) -> None:
-    engine = create_engine(parse_url(url), poolclass=NullPool)
+    engine = _engine(url)
     try:
         with translated(), engine.connect() as connection:
             check_server(connection)
@@ -104,6 +108,12 @@ def _run(url: str, command: str, revision: str) -> None:
                 getattr(alembic_command, command)(config, revision)
     finally:
         engine.dispose()
+
+
+def _engine(url: str) -> Engine:
+    return create_engine(
+        parse_url(url), poolclass=NullPool, connect_args={"connect_timeout": CONNECT_SECONDS}
+    )
 
 
 def _is_current(connection: Connection) -> bool:
@@ -187,7 +197,7 @@ def run_env(context: Any) -> None:
         _run_online(context, connection, options)
         return
     with _outside_url(context) as url:
-        engine = create_engine(parse_url(url), poolclass=NullPool)
+        engine = _engine(url)
         with translated(), engine.connect() as own:
             check_server(own)
             own.rollback()
@@ -198,10 +208,12 @@ def run_env(context: Any) -> None:
 def _run_online(context: Any, connection: Connection, options: dict[str, Any]) -> None:
     # The version table lives in the schema, which therefore must exist before it. Asked for
     # first: CREATE SCHEMA IF NOT EXISTS needs the privilege even where the schema is there.
-    if not connection.scalar(
-        text("SELECT 1 FROM pg_namespace WHERE nspname = :name"), {"name": SCHEMA}
-    ):
-        connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+    if not _has_schema(connection):
+        try:
+            with connection.begin_nested():
+                connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+        except DBAPIError as error:
+            raise _denied(connection, error, f"schema {SCHEMA!r}") from error
     connection.commit()
     context.configure(connection=connection, **options)
     with context.begin_transaction():
@@ -244,7 +256,7 @@ def require_extensions(migration: MigrationContext) -> None:
     connection = migration.connection
     if migration.as_sql or connection is None:
         for name in EXTENSIONS:
-            migration.impl.static_output(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public;")
+            migration.impl.static_output(f"{_CREATE_EXTENSION.format(name)};")
         return
     for name in EXTENSIONS:
         if extension_schema(migration, name, missing=""):
@@ -259,16 +271,34 @@ def require_extensions(migration: MigrationContext) -> None:
             )
         try:
             with connection.begin_nested():
-                connection.execute(text(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public"))
-        except Exception as error:
-            if getattr(getattr(error, "orig", None), "sqlstate", "") != "42501":
-                raise
-            raise AccessDeniedError(
-                f"the role may not create the extension {name!r}; as an administrator run, in "
-                f"this database: CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public;"
-            ) from error
+                connection.execute(text(_CREATE_EXTENSION.format(name)))
+        except DBAPIError as error:
+            raise _denied(connection, error, f"extension {name!r}") from error
     if migration.connection is not None:
         check_server(migration.connection)
+
+
+_CREATE_EXTENSION = "CREATE EXTENSION IF NOT EXISTS {} SCHEMA public"
+
+
+def _has_schema(connection: Connection) -> bool:
+    found = text("SELECT 1 FROM pg_namespace WHERE nspname = :name")
+    return connection.scalar(found, {"name": SCHEMA}) is not None
+
+
+def _denied(connection: Connection, error: DBAPIError, what: str) -> Exception:
+    """For a missing privilege, an error with all that an administrator has to run."""
+    if getattr(error.orig, "sqlstate", "") != "42501":
+        return error
+    present = set(connection.scalars(text("SELECT extname FROM pg_extension")))
+    statements = [_CREATE_EXTENSION.format(name) for name in EXTENSIONS if name not in present]
+    if not _has_schema(connection):
+        role = connection.scalar(text("SELECT quote_ident(current_user)"))
+        statements.insert(0, f"CREATE SCHEMA {SCHEMA} AUTHORIZATION {role}")
+    return AccessDeniedError(
+        f"the role may not create the {what}; as an administrator run, in this database: "
+        + " ".join(f"{statement};" for statement in statements)
+    )
 
 
 def extension_schema(migration: MigrationContext, name: str, missing: str = "public") -> str:
@@ -319,4 +349,9 @@ def check_revision(revision: str | None) -> None:
 
 def _parts(revision: str) -> tuple[int, int]:
     major, _, number = revision.removeprefix("v").partition("_")
-    return int(major), int(number)
+    try:
+        return int(major), int(number)
+    except ValueError:
+        raise SchemaTooNewError(
+            f"the schema is at {revision!r}, which is no revision that this package knows"
+        ) from None
