@@ -99,20 +99,21 @@ def _worth_fetching(
 ) -> list[int]:
     """Rows that could be packed, by the bodies' sizes: texts are fetched for these only.
 
-    With a renderer or a counter of the caller's, sizes say nothing of tokens.
+    With a renderer or a counter of the caller's, sizes say nothing of tokens; and what is
+    optimal is not known before the tokens are.
     """
     order = [
         row
         for row in ranking.order
         if ranking.scores[row] > 0.0 and ranking.scores[row] >= options.min_score
     ]
-    if not estimated:
+    if not estimated or packing.packing == "optimal":
         return order[:WIDEST]
     return pack(
         ranking.scores,
         np.maximum(1, gathered.sizes // BYTES_PER_TOKEN),
         budget=packing.token_budget * SLACK,
-        policy="value" if packing.packing == "value" else "skip",
+        policy=packing.packing,
         order=order,
     ).chosen
 
