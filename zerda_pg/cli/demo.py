@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import shutil
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -165,14 +168,23 @@ def _show(out: Console, call: Call, found: Findings, budget: int) -> None:
     where = "" if call.url is None else " --url …"
     tenant = f"--tenant {call.tenant}{where}"
     for line in (
-        f'zerda-pg search "who knows about refunds?" {tenant}',
-        f'zerda-pg explain "how do we deploy?" --id demo-deploy-how-1 {tenant}',
-        f'zerda-pg context "answer a carrier that repeats events" --budget 150 {tenant}',
-        f'zerda-pg add "Ines is away until Monday" --kind fact --expires 7d {tenant}',
-        "zerda-pg doctor",
-        f"zerda-pg demo --clean{where}",
+        f'search "who knows about refunds?" {tenant}',
+        f'explain "how do we deploy?" --id demo-deploy-how-1 {tenant}',
+        f'context "answer a carrier that repeats events" --budget 150 {tenant}',
+        f'add "Ines is away until Monday" --kind fact --expires 7d {tenant}',
+        "doctor",
+        "demo --clean" + ("" if call.tenant == TENANT else f" {tenant}"),
     ):
-        out.print(f"  {line}", soft_wrap=True, style="green")
+        out.print(f"  {_program()} {line}", soft_wrap=True, style="green")
+
+
+def _program() -> str:
+    """What to type for this command: its path, where it was called by one."""
+    found = shutil.which("zerda-pg")
+    typed = Path(sys.argv[0])
+    if typed.name != "zerda-pg" or (found is not None and typed.samefile(found)):
+        return "zerda-pg"
+    return os.path.relpath(typed)
 
 
 def _heading(out: Console, number: str, title: str) -> None:
