@@ -245,7 +245,7 @@ def test_the_kind_prior_s_function() -> None:
 
 def test_the_reranker_s_contract_without_weights() -> None:
     """Pure similarity order, whatever the graph, the ages and λ say."""
-    records = [
+    records: list[dict[str, Any]] = [
         {"id": "a", "updated_at": "2020-01-01T00:00:00Z"},
         {"id": "b", "updated_at": "2026-01-01T00:00:00Z", "related_to": ["c", "a"]},
         {"id": "c"},
@@ -261,7 +261,8 @@ def test_the_reranker_s_contract_without_weights() -> None:
 
 
 def test_positional_arguments_stand_in_their_old_order() -> None:
-    entry = MemoryEntry("x", 5.0, "st", 0.4, 3, ["t"], {"id": "given"}, [0.1], 6.0, 0.9, 0.8)
+    short: Any = "st"
+    entry = MemoryEntry("x", 5.0, short, 0.4, 3, ["t"], {"id": "given"}, [0.1], 6.0, 0.9, 0.8)
     assert (entry.timestamp, entry.memory_type.value, entry.importance) == (5.0, "short_term", 0.4)
     assert (entry.access_count, entry.tags, entry.id) == (3, ["t"], "given")
     assert (entry.embedding, entry.last_access) == ([0.1], 6.0)
