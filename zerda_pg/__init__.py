@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zerda_pg.admin import check_schema, migrate
+    from zerda_pg.admin import check_schema, drop_retired_models, migrate, reembed
     from zerda_pg.aio import AsyncMemory, AsyncMemoryStore
     from zerda_pg.entry import Edge, MemoryEntry, MemoryPriority, MemoryType, Status
     from zerda_pg.errors import (
@@ -98,9 +98,11 @@ __all__ = [
     "build_importance_map",
     "build_recency_map",
     "check_schema",
+    "drop_retired_models",
     "memory_rerank_config",
     "migrate",
     "pack_memories",
+    "reembed",
     "rerank",
     "rerank_disabled",
     "rerank_entries",
@@ -108,7 +110,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "admin": "check_schema migrate",
+    "admin": "check_schema drop_retired_models migrate reembed",
     "aio": "AsyncMemory AsyncMemoryStore",
     "entry": "Edge MemoryEntry MemoryPriority MemoryType Status",
     "filters": "Filter",

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from zerda_pg.db.engine import parse_url, translated
+from zerda_pg.config import Settings
+from zerda_pg.db.engine import parse_url, sync_engine, translated
 from zerda_pg.db.facts import read_facts
 from zerda_pg.db.migrations import upgrade
+from zerda_pg.driver import SyncDriver
+from zerda_pg.embedding import Embedder, resolve
+from zerda_pg.operations import reembedding
+from zerda_pg.steps import read
 
-__all__ = ["check_schema", "migrate"]
+__all__ = ["check_schema", "drop_retired_models", "migrate", "reembed"]
 
 
 def migrate(url: str) -> None:
@@ -39,3 +48,72 @@ def check_schema(url: str) -> None:
             read_facts(connection)
     finally:
         engine.dispose()
+
+
+def reembed(
+    url: str,
+    embedder: str | Embedder,
+    *,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> dict[str, Any]:
+    """Change the embedding model of a database, beside its readers and writers.
+
+    Vectors of the new model are back-filled, then the database switches to it; at the very end
+    writes wait for a moment. The old vectors stay: calling it with the old embedder switches
+    back, after a back-fill of what was written since. A run that was interrupted goes on where
+    it stopped. Stores that are open with the old embedder get `EmbeddingMismatchError` from
+    then on: open them again.
+
+    Args:
+        url: The database.
+        embedder: A name, or an object with the `Embedder` protocol.
+        progress: Called with how many entries were embedded, and how many there are.
+
+    Returns:
+        `model`, `fingerprint`, `dimensions`, `embedded`, `switched`, and `before`: the model
+        that was active.
+
+    Raises:
+        ConflictError: If the writes under way did not end in time to switch: call it again.
+        EmbeddingModelError: If the model cannot be loaded.
+        SchemaOutdatedError: If the schema must be migrated first.
+    """
+    target = resolve(embedder, cache_dir=Settings.from_env().cache)
+    with _driver(url) as driver:
+        facts = driver.run(read(read_facts))
+        return driver.run(reembedding.reembed(facts, target, progress))
+
+
+def drop_retired_models(
+    url: str, *, progress: Callable[[int, int | None], None] | None = None
+) -> dict[str, Any]:
+    """Erase the vectors of models that are in use no longer; there is no way back to them then.
+
+    Args:
+        url: The database.
+        progress: Called with how many vectors were erased.
+
+    Returns:
+        `models`, their names, and `vectors`, how many were erased.
+    """
+    with _driver(url) as driver:
+        driver.run(read(read_facts))
+        return driver.run(reembedding.drop_retired(progress))
+
+
+@contextmanager
+def _driver(url: str) -> Iterator[SyncDriver]:
+    """For work that may take long: no statement is cut off."""
+    engine = sync_engine(
+        parse_url(url),
+        pool_size=2,
+        pool_timeout=30,
+        connect_timeout=10,
+        statement_timeout=0,
+        prepare=True,
+    )
+    driver = SyncDriver(engine)
+    try:
+        yield driver
+    finally:
+        driver.close()

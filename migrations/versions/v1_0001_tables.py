@@ -239,6 +239,17 @@ END
 $$;
 """
 
+# Waits for the writes under way and keeps others waiting until the transaction ends; not for
+# long, since they queue behind it.
+HOLD_WRITES = """
+CREATE FUNCTION zerda.hold_writes() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog SET lock_timeout = '10s' AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock({gate});
+END
+$$;
+"""
+
 GATE = 0x7A65726467617465  # "zerdgate"
 
 # The transaction's id is taken before the row's number, so that a reader which knows all
@@ -274,12 +285,12 @@ $$;
 # which the positions of the earlier one do not belong.
 SET_CHANGES = """
 CREATE FUNCTION zerda.set_changes(p_tenant text, p_enabled boolean) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog SET lock_timeout = '10s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
     v_epoch text := zerda.cluster_identity() || '-' || gen_random_uuid();
     v_since xid8;
 BEGIN
-    PERFORM pg_advisory_xact_lock({gate});
+    PERFORM zerda.hold_writes();
     IF p_enabled AND EXISTS (
         SELECT 1 FROM zerda.tenants t
         WHERE t.tenant_id = p_tenant AND t.changes_enabled
@@ -309,9 +320,9 @@ $$;
 # its vector.
 ACTIVATE_MODEL = """
 CREATE FUNCTION zerda.activate_model(p_model integer) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog SET lock_timeout = '10s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock({gate});
+    PERFORM zerda.hold_writes();
     PERFORM 1 FROM zerda.embedding_models m WHERE m.id = p_model FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'ZD004',
@@ -673,13 +684,18 @@ def upgrade() -> None:
     vector = extension_schema(op.get_context(), "vector")
     op.execute(TABLES.format(vector=vector))
     op.execute(USE_TENANT)
-    for function in (BEGIN_WRITE, SET_CHANGES, ACTIVATE_MODEL):
-        op.execute(function.format(gate=GATE))
+    op.execute(BEGIN_WRITE.format(gate=GATE))
+    op.execute(HOLD_WRITES.format(gate=GATE))
+    op.execute(SET_CHANGES)
+    op.execute(ACTIVATE_MODEL)
     op.execute(RECORD_CHANGES)
     op.execute(CLUSTER_IDENTITY)
     op.execute(SUPERSEDE)
     op.execute(KEEP_VERSION)
     op.execute(HOLD_ENTRY)
+    # Loads pgvector's library, whose settings NEAREST has: until it is loaded they are unknown,
+    # and only a superuser may set what is unknown.
+    op.execute(f"SELECT '[1]'::{vector}.vector")
     op.execute(NEAREST.format(vector=vector))
     op.execute(PUT_ENTRIES.format(vector=vector))
 
@@ -687,7 +703,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for name in (
         "put_entries nearest hold_entry keep_version supersede activate_model set_changes "
-        "cluster_identity record_changes begin_write use_tenant"
+        "cluster_identity record_changes hold_writes begin_write use_tenant"
     ).split():
         op.execute(f"DROP FUNCTION zerda.{name}")
     for table in (

@@ -9,7 +9,14 @@ from sqlalchemy import Connection, text
 from zerda_pg.db.migrations import OLDEST_PGVECTOR, OLDEST_SERVER, check_revision
 from zerda_pg.errors import ConfigError, SchemaOutdatedError
 
-__all__ = ["DatabaseFacts", "Model", "active_model", "read_facts", "register_model"]
+__all__ = [
+    "DatabaseFacts",
+    "Model",
+    "active_model",
+    "check_dimensions",
+    "read_facts",
+    "register_model",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +44,9 @@ class Model:
     fingerprint: str
     dimensions: int
 
+
+MOST_DIMENSIONS = 4000
+"""Of a half-precision vector that fits a page, and an HNSW index."""
 
 _FACTS = text(
     """
@@ -94,8 +104,22 @@ def active_model(connection: Connection) -> Model | None:
     return None if row is None else Model(**row._mapping)
 
 
+def check_dimensions(dimensions: int) -> None:
+    """Refuse vectors that neither a page of a table nor an index can hold.
+
+    Raises:
+        ConfigError: Beyond 4,000 dimensions.
+    """
+    if dimensions > MOST_DIMENSIONS:
+        raise ConfigError(
+            f"the embedder's vectors have {dimensions} dimensions, at most {MOST_DIMENSIONS} are "
+            "supported: choose a model with fewer, or cut its vectors"
+        )
+
+
 def register_model(connection: Connection, name: str, fingerprint: str, dimensions: int) -> Model:
     """Record the model as the active one, unless another process was first; return the active."""
+    check_dimensions(dimensions)
     connection.execute(
         text(
             "INSERT INTO zerda.embedding_models (name, fingerprint, dimensions, state, created_at)"

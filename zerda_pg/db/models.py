@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
-from zerda_pg.db.facts import DatabaseFacts, Model
+from zerda_pg.db.facts import DatabaseFacts, Model, check_dimensions
 from zerda_pg.db.vectors import HalfvecArrayParam
 from zerda_pg.errors import EmbeddingMismatchError
 
@@ -18,8 +18,10 @@ __all__ = [
     "activate",
     "add_vectors",
     "count_entries",
+    "drop_indexes",
     "drop_model",
     "drop_vectors",
+    "hold_writes",
     "lacking",
     "prepare_model",
     "require_active",
@@ -63,6 +65,7 @@ def prepare_model(
 
     In a database without an active model, and so without vectors, it is active at once.
     """
+    check_dimensions(dimensions)
     identity = {"name": name, "fingerprint": fingerprint, "dimensions": dimensions}
     connection.execute(
         text(
@@ -175,6 +178,11 @@ def add_vectors(
     ).rowcount
 
 
+def hold_writes(connection: Connection) -> None:
+    """Wait for the writes under way, and keep others waiting until the transaction ends."""
+    connection.execute(text("SELECT zerda.hold_writes()"))
+
+
 def activate(connection: Connection, model_id: int) -> None:
     """Switch to the model.
 
@@ -220,6 +228,25 @@ def drop_vectors(
         {"tenant": tenant_id, "id": model_id, "after": after, "limit": limit},
     ).all()
     return len(gone), max(gone) if len(gone) == limit else None
+
+
+def drop_indexes(connection: Connection, model_id: int) -> None:
+    """Drop the indexes over a retired model's vectors; on a connection in autocommit."""
+    connection.execute(
+        text("UPDATE zerda.tenants SET ann_model_id = NULL WHERE ann_model_id = :id"),
+        {"id": model_id},
+    )
+    names = connection.scalars(
+        text(
+            "SELECT quote_ident(c.relname) FROM pg_index i "
+            "JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam "
+            "WHERE i.indrelid = to_regclass('zerda.embeddings') AND a.amname = 'hnsw' "
+            "AND c.relname LIKE :pattern"
+        ),
+        {"pattern": f"%\\_{model_id}"},
+    ).all()
+    for name in names:
+        connection.exec_driver_sql(f"DROP INDEX CONCURRENTLY IF EXISTS zerda.{name}")
 
 
 def drop_model(connection: Connection, model_id: int) -> bool:
