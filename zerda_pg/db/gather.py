@@ -6,7 +6,7 @@
     lexical    the entries with the greatest sum of IDF
     dense      the entries nearest by cosine, by the raw distance
     recent     the newest entries
-    graph      what an edge joins to the best of lexical and dense
+    graph      what stands next to the best of lexical and dense: turns of the session, edges
 
 The union is then joined once to state and vectors. Every arm has a limit, so that the cost is
 bounded whatever the size of the store; every query block names the tenant.
@@ -35,12 +35,12 @@ from sqlalchemy import (
     union,
     union_all,
 )
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.sql.selectable import Subquery
 
 from zerda_pg.db.compiled import compiled
 from zerda_pg.db.criteria import Criteria, now
 from zerda_pg.db.gather_arms import (
-    ADJACENT,
     Arms,
     approximate_arm,
     considered,
@@ -53,6 +53,7 @@ from zerda_pg.db.gather_arms import (
     recent_arm,
     relation_list,
     rows_limit,
+    term_bit,
 )
 from zerda_pg.db.schema import (
     edges,
@@ -67,6 +68,10 @@ __all__ = ["Arms", "GatherShape", "gather_sql"]
 
 DEGREE_RELATIONS = ("has_child", "related", "invalidated_by")
 """Relations that count for degree; `precedes` would drown it."""
+
+
+HEAD = 240
+"""Characters of a body that ranking sees: who speaks, and whether a value is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +106,6 @@ def _both_ends(entry_id: ColumnElement[str], found: CTE, relations: tuple[str, .
         back.c.relation.in_(relation_list(relations)),
     )
     return union(there.correlate(found), here.correlate(found)).subquery("ends")
-
-
-def _ends(found: CTE) -> ColumnElement[Any]:
-    ends = _both_ends(found.c.id, found, ADJACENT)
-    return func.array(select(ends.c.id).scalar_subquery(), type_=ARRAY(Text))
 
 
 def _degree(found: CTE) -> Any:
@@ -168,28 +168,45 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
     if shape.recent:
         arms.append(("recent", recent_arm(criteria, limits)))
     if shape.graph and best:
-        arms.append(("graph", graph_arm(best)))
+        arms.append(("graph", graph_arm(best, limits)))
     bits = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8}
-    none = constant("NULL::double precision").label("lexical")
-    parts: list[Any] = [
-        select(cte.c.id, constant(str(bits[name])).label("arm"), none) for name, cte in arms
-    ]
+    parts: list[Any] = [_found_by(name, cte, bits[name]) for name, cte in arms]
     if matched is not None:
         # Every match lends its score to whatever arm found it, by one aggregate: a join of CTEs,
         # whose sizes the planner cannot know, became a nested loop of 450,000 comparisons.
-        parts.append(select(matched.c.id, constant("0"), cast(matched.c.lexical, Double)))
+        own = (constant("0"), cast(matched.c.lexical, Double), matched.c.matched, null(), null())
+        parts.append(select(matched.c.id, *own))
     every = union_all(*parts).subquery("every")
+    seated = every.c.seed.is_not(None)
     found = (
         select(
             every.c.id,
             func.bit_or(every.c.arm).label("arms"),
             func.max(every.c.lexical).label("lexical"),
+            func.bit_or(every.c.matched).label("matched"),
+            func.array_agg(every.c.seed).filter(seated).label("seeds"),
+            func.array_agg(every.c.step).filter(seated).label("steps"),
         )
         .group_by(every.c.id)
         .having(func.bit_or(every.c.arm) > constant("0"))
         .cte("found")
     )
     return _signals(criteria, shape, vector_schema, found, idf=idf, dense=dense)
+
+
+def _found_by(name: str, arm: CTE, bit: int) -> Select[Any]:
+    """An arm's entries; only the graph knows next to what they stand."""
+    near: tuple[Any, ...] = (constant("NULL::text"), constant("NULL::integer"))
+    if name == "graph":
+        near = (arm.c.seed, arm.c.step)
+    return select(
+        arm.c.id,
+        constant(str(bit)).label("arm"),
+        constant("NULL::double precision").label("lexical"),
+        constant("NULL::bigint").label("matched"),
+        near[0].label("seed"),
+        near[1].label("step"),
+    )
 
 
 def _signals(
@@ -210,26 +227,35 @@ def _signals(
     terms: Any = null()
     source: Any = found.join(e, and_(e.c.tenant_id == bindparam("tenant"), e.c.id == found.c.id))
     source = source.join(s, and_(s.c.tenant_id == bindparam("tenant"), s.c.entry_id == found.c.id))
+    matched: ColumnElement[Any] = constant("0")
     if idf is not None:
+        # what the index did not look up is tested on the candidates
+        tested = idf.c.place <= rows_limit(shape.arms.drivers + shape.arms.common)
+        bits = func.bit_or(term_bit(idf.c.place))
         common = (
-            select(func.coalesce(func.sum(idf.c.idf), constant("0.0")))
-            .where(
-                ~idf.c.drives,
-                idf.c.place <= rows_limit(shape.arms.drivers) + rows_limit(shape.arms.common),
-                e.c.search.op("@@")(idf.c.term),
+            select(
+                func.coalesce(func.sum(idf.c.idf), constant("0.0")).label("lexical"),
+                bits.label("matched"),
             )
+            .where(~idf.c.drives, tested, e.c.search.op("@@")(idf.c.term))
+            .lateral("common")
+        )
+        source = source.join(common, constant("true"))
+        lexical = func.coalesce(found.c.lexical, constant("0.0")) + common.c.lexical
+        matched = func.coalesce(found.c.matched, constant("0")).op("|")(
+            func.coalesce(common.c.matched, constant("0"))
+        )
+        total = (
+            select(func.coalesce(func.sum(idf.c.idf), constant("0.0")))
+            .where(tested)
             .scalar_subquery()
         )
-        lexical = func.coalesce(found.c.lexical, constant("0.0")) + common
-        total = select(func.coalesce(func.sum(idf.c.idf), constant("0.0"))).scalar_subquery()
-        described = func.json_build_array(idf.c.lexeme, idf.c.entries, idf.c.counted, idf.c.drives)
-        # once, not on every row
-        terms = case(
-            (
-                func.row_number().over() == constant("1"),
-                select(func.json_agg(described)).scalar_subquery(),
-            )
+        described = func.json_build_array(
+            idf.c.lexeme, idf.c.entries, idf.c.counted, idf.c.drives, idf.c.idf
         )
+        listed = func.json_agg(aggregate_order_by(described, idf.c.place))
+        # once, not on every row
+        terms = case((func.row_number().over() == constant("1"), select(listed).scalar_subquery()))
     similarity: ColumnElement[Any] = constant("NULL::double precision")
     vector: ColumnElement[Any] = null()
     if shape.dense:
@@ -242,8 +268,7 @@ def _signals(
             join.append(~e.c.old)
         source = source.outerjoin(v, and_(*join))
         similarity = constant("1.0") - cosine_distance(vector_schema, v.c.embedding)
-        if shape.vectors:
-            vector = cast(v.c.embedding, Text)
+        vector = v.c.embedding
     first = func.row_number().over() == constant("1")
     path: Any = null()
     indexed: Any = null()
@@ -264,12 +289,14 @@ def _signals(
         state = case((first, recorded))
     touched = _touched(found.c.id, e.c.session_id) if shape.session else constant("false")
 
-    return (
+    scored = (
         select(
             found.c.id, e.c.version, found.c.arms, e.c.kind, e.c.status, e.c.session_id,
             cast(similarity, Double).label("similarity"),
             cast(lexical, Double).label("lexical"),
             cast(total, Double).label("lexical_total"),
+            matched.label("matched"),
+            cast(func.extract("epoch", clock), Double).label("now"),
             cast(func.extract("epoch", clock - e.c.created_at), Double).label("age"),
             cast(func.extract("epoch", clock - e.c.updated_at), Double).label("updated_age"),
             cast(func.extract("epoch", clock - s.c.last_access), Double).label("accessed_age"),
@@ -278,16 +305,52 @@ def _signals(
             (_degree(found) if shape.degree else constant("0")).label("degree"),
             touched.label("touched"),
             func.octet_length(e.c.body).label("bytes"),
-            (_ends(found) if shape.graph else null()).label("ends"),
+            func.left(e.c.body, rows_limit(HEAD)).label("head"),
+            found.c.seeds, found.c.steps,
+            case((e.c.status == constant("'superseded'"), _successors(found))).label("successors"),
             terms.label("terms"),
             path.label("exact"),
             indexed.label("ann_model_id"),
             state.label("model_state"),
-            vector.label("vector"),
+            vector.label("embedding"),
         )
         .select_from(source)
         .where(*considered(criteria, e))
+        .cte("scored")
     )  # fmt: skip
+    return _with_vectors(scored, shape, vector_schema)
+
+
+def _with_vectors(scored: CTE, shape: GatherShape, vector_schema: str) -> Select[Any]:
+    """Vectors of the best candidates only, unless the ranker asked for all."""
+    vector: ColumnElement[Any] = null()
+    if shape.dense:
+        # as text: the schema's name is quoted already, and `func` would quote it again
+        vector = constant(f"{vector_schema}.halfvec_send({scored.name}.embedding)")
+        if not shape.vectors:
+            relevance = func.coalesce(scored.c.similarity, constant("0")) + func.coalesce(
+                scored.c.lexical / func.nullif(scored.c.lexical_total, constant("0")), constant("0")
+            )
+            place = func.row_number().over(order_by=(relevance.desc(), scored.c.id))
+            vector = case((place <= rows_limit(shape.arms.pool), vector))
+    others = [column for column in scored.c if column.key != "embedding"]
+    return select(*others, vector.label("vector"))
+
+
+def _successors(found: CTE) -> Any:
+    """What replaced an entry."""
+    e = edges.alias("replaced")
+    return func.array(
+        select(e.c.target_id)
+        .where(
+            e.c.tenant_id == bindparam("tenant"),
+            e.c.source_id == found.c.id,
+            e.c.relation == constant("'invalidated_by'"),
+        )
+        .correlate(found)
+        .scalar_subquery(),
+        type_=ARRAY(Text),
+    )
 
 
 def gather_sql(criteria: Criteria, shape: GatherShape, vector_schema: str) -> str:

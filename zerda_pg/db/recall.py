@@ -143,7 +143,8 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         for name in (
             "id", "version", "arms", "kind", "session_id", "similarity", "lexical",
             "lexical_total", "age", "updated_age", "accessed_age", "importance", "access_count",
-            "degree", "touched", "bytes", "ends", "terms", "vector", "exact", "ann_model_id",
+            "degree", "touched", "bytes", "head", "matched", "seeds", "steps", "successors",
+            "now", "terms", "vector", "exact", "ann_model_id",
         )
     }  # fmt: skip
 
@@ -153,6 +154,7 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
     ids: list[str] = columns["id"]
     row_of = {entry_id: row for row, entry_id in enumerate(ids)}
     terms: list[Any] = next((listed for listed in columns["terms"] if listed), [])
+    tested = terms[: shape.arms.drivers + shape.arms.common]
     signals = Signals(
         ids=ids,
         kinds=columns["kind"],
@@ -166,11 +168,18 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         access_count=np.array(columns["access_count"], dtype=np.int64),
         degree=np.array(columns["degree"], dtype=np.int64),
         touched=np.array(columns["touched"], dtype=np.bool_),
-        neighbours=[
-            [row_of[end] for end in ends or () if end in row_of] for ends in columns["ends"]
-        ]
-        if shape.graph
-        else [],
+        now=float(columns["now"][0]) if ids else 0.0,
+        sizes=np.array(columns["bytes"], dtype=np.int64),
+        heads=columns["head"],
+        term_idf=np.array([term[4] for term in tested], dtype=np.float64),
+        matched=_bits(columns["matched"], len(tested)),
+        links=_links(columns["seeds"], columns["steps"], row_of),
+        successors=[
+            (row, row_of[successor])
+            for row, successors in enumerate(columns["successors"])
+            for successor in successors or ()
+            if successor in row_of
+        ],
         vectors={
             entry_id: parse_halfvec(vector)
             for entry_id, vector in zip(ids, columns["vector"], strict=True)
@@ -185,8 +194,29 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         arms=np.array(columns["arms"], dtype=np.int64),
         terms=[
             Term(lexeme=lexeme, entries=entries, counted=counted, looked_up=drives)
-            for lexeme, entries, counted, drives in terms
+            for lexeme, entries, counted, drives, _ in terms
         ],
         exact=False not in columns["exact"],
         ann_model_id=next((i for i in columns["ann_model_id"] if i is not None), None),
     )
+
+
+def _bits(sets: Sequence[int], terms: int) -> NDArray[np.bool_]:
+    """(t, n) from a set of terms for each row, as bits in the order of the terms."""
+    places = np.arange(terms, dtype=np.int64)[:, None]
+    return (np.array(sets, dtype=np.int64)[None, :] >> places & 1).astype(np.bool_)
+
+
+def _links(
+    seeds: Sequence[Sequence[str] | None],
+    steps: Sequence[Sequence[int] | None],
+    row_of: dict[str, int],
+) -> NDArray[np.int64]:
+    """(m, 3) rows side by side, each pair both ways and once."""
+    pairs: set[tuple[int, int, int]] = set()
+    for row, (near, places) in enumerate(zip(seeds, steps, strict=True)):
+        for seed, step in zip(near or (), places or (), strict=True):
+            other = row_of.get(seed)
+            if other is not None and other != row:
+                pairs |= {(row, other, -step), (other, row, step)}
+    return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 3)

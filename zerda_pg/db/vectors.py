@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,6 @@ for _kind in (HalfvecParam, HalfvecArrayParam):
     psycopg.adapters.register_dumper(_kind, _RawDumper)
 
 
-def parse_halfvec(text: str) -> NDArray[np.float32]:
-    """(d,) float32 from pgvector's text form."""
-    values: Sequence[str] = text[1:-1].split(",")
-    return np.array(values, dtype=np.float32)
+def parse_halfvec(data: bytes) -> NDArray[np.float32]:
+    """(d,) float32 from pgvector's binary form, as `halfvec_send` gives it."""
+    return np.frombuffer(data, dtype=">f2", offset=4).astype(np.float32)

@@ -31,6 +31,7 @@ from zerda_pg.scoring.rankers import CompositeRanker, FusionRanker, KindPriorRan
 from zerda_pg.scoring.recency import decay
 from zerda_pg.scoring.rerank_config import memory_rerank_config
 from zerda_pg.scoring.signals import Ranker, Ranking
+from zerda_pg.scoring.succession import successors_first
 from zerda_pg.steps import Steps, background, embed_query, read
 from zerda_pg.text import check_text
 
@@ -217,7 +218,7 @@ def recalled(
         timer.lap("connect")
         gathered = recall.gather(connection, core.facts, question, shape)
         timer.lap("gather")
-        ranking = ranker.rank(gathered.signals, query)
+        ranking = successors_first(ranker.rank(gathered.signals, query), gathered.signals)
         rows = choose(gathered, ranking)
         timer.lap("rank")
         entries = _fetch(connection, scope, question, gathered, rows)
@@ -344,7 +345,7 @@ def search_many(
         every = recall.gather_many(connection, core.facts, questions, shape)
         timer.lap("gather")
         rankings = [
-            ranker.rank(gathered.signals, question.text)
+            successors_first(ranker.rank(gathered.signals, question.text), gathered.signals)
             for gathered, question in zip(every, questions, strict=True)
         ]
         timer.lap("rank")

@@ -41,11 +41,23 @@ class Signals:
     """Unique undirected neighbours over has_child, related and invalidated_by."""
     touched: NDArray[np.bool_]
     """Whether the current session touched it."""
-    neighbours: list[list[int]] = field(default_factory=list)
-    """(n) rows at the other end of each row's edges (`precedes`, `related`, `has_child`); empty
-    where the graph was not asked for."""
+    now: float = 0.0
+    """The clock, in seconds since the epoch; `age_seconds` counts back from it."""
+    sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """(n,) UTF-8 bytes of each text; empty where unknown."""
+    heads: list[str] = field(default_factory=list)
+    """(n) how each text begins, with its speaker; empty where unknown."""
+    term_idf: Floats = field(default_factory=lambda: np.zeros(0))
+    """(t,) IDF of each of the query's lexemes, as far as they were looked up."""
+    matched: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
+    """(t, n) whether an entry has the lexeme."""
+    links: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
+    """(m, 3) row, the row next to it, and where that stands: -1 one turn before, +1 one after, …;
+    0: joined by an edge that is no order."""
+    successors: list[tuple[int, int]] = field(default_factory=list)
+    """Superseded row and the row that replaced it."""
     vectors: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Unit vectors by id, fetched only where the ranker diversifies."""
+    """Unit vectors by id: of the best candidates, or of all where the ranker diversifies."""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,0 +1,45 @@
+"""What a query says of the memories it means: who spoke."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from zerda_pg.scoring.signals import Floats
+
+__all__ = ["speaker_of", "spoken_by"]
+
+NAME_CHARACTERS = 60
+"""Longest name before the colon that is taken for a speaker."""
+
+_WORD = re.compile(r"\w+")
+_FIRST_PERSON = frozenset("i me my mine myself we us our ours".split())
+_SECOND_PERSON = frozenset("you your yours yourself".split())
+_CHAT = {"user": _FIRST_PERSON, "human": _FIRST_PERSON, "assistant": _SECOND_PERSON,
+         "ai": _SECOND_PERSON}  # fmt: skip
+"""In a chat with an assistant, `I` is who asks, and `you` is who answers."""
+
+
+def spoken_by(query: str, heads: Sequence[str], count: int) -> Floats:
+    """(n,) 1 for what was said by someone whom the query names or means, else 0.
+
+    Args:
+        query: The question.
+        heads: How each text begins; a message begins with its speaker and a colon.
+        count: n, also where the heads are unknown.
+    """
+    words = set(_WORD.findall(query.lower()))
+    spoken = np.zeros(count)
+    for row, head in enumerate(heads):
+        names = _WORD.findall(speaker_of(head))
+        if any(words & _CHAT.get(name, {name}) for name in names):
+            spoken[row] = 1.0
+    return spoken
+
+
+def speaker_of(head: str) -> str:
+    """What stands before the first colon of a text, in lower case; empty where nothing does."""
+    name, colon, _ = head[:NAME_CHARACTERS].partition(":")
+    return name.strip().lower() if colon and "\n" not in name else ""
