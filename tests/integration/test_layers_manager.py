@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -117,6 +118,26 @@ def test_a_statement_that_fails_takes_the_whole_turn_back(
         admin.execute("ALTER TABLE zerda.layer_entries DROP CONSTRAINT broken")
         manager.save_interaction("ann", "acme", "after", "ok", importance=0.9)
         assert manager.stats("acme")["long_term"] == 2
+
+
+def test_many_threads_save_and_read_at_once(store: MemoryStore, manager: AIMemoryManager) -> None:
+    def talk(worker: int) -> None:
+        user = f"user-{worker % 2}"
+        for n in range(6):
+            manager.save_interaction(user, "acme", f"{worker} says {n}", "ok", importance=0.8)
+            context = manager.build_context(user, "acme", f"{worker} says {n}")
+            assert context.tokens <= 2000
+            assert all(entry.user_id == user for entry in context.entries)
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(talk, worker) for worker in range(8)]:
+            done.result()
+    assert manager.stats("acme") | {"entries": 48, "semantic": 48, "long_term": 48} == (
+        manager.stats("acme")
+    )
+    for user in ("user-0", "user-1"):
+        window = ShortTermMemory(99, tenant_id="acme", store=store, session_id=user, user_id=user)
+        assert window.size == 5
 
 
 def test_users_do_not_see_each_other_and_all_see_what_is_shared(

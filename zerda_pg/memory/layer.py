@@ -29,7 +29,8 @@ class LayerMemory:
         tenant_id: Whose it is.
         store: None: the default store, opened at the first use.
         session_id: None: the tenant's own layer, of no session.
-        user_id: Entries are written as this user's.
+        user_id: Entries are written as this user's; seen are this user's and those without a
+            user, and only this user's can be taken out.
 
     Raises:
         ValueError: Naming the argument that is no usable key.
@@ -74,5 +75,5 @@ class LayerMemory:
         return self._perform(layers.count, self._layer)
 
     def clear(self) -> None:
-        """End every membership; entries go with their last one."""
+        """End every membership (with a user: of the user's entries); entries go with their last."""
         self._leave()

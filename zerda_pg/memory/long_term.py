@@ -22,7 +22,8 @@ class LongTermMemory(LayerMemory):
         tenant_id: Whose memory it is.
         store: None: the default store, opened at the first use.
         session_id: None: the tenant's own, of no session.
-        user_id: Entries are written as this user's.
+        user_id: Entries are written as this user's; seen are this user's and those without a
+            user, and only this user's can be taken out.
 
     Raises:
         ValueError: Naming the argument that is no usable key.
