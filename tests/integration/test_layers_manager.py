@@ -296,6 +296,9 @@ def test_arguments_that_are_left_out_say_so(
 def test_a_bad_field_is_named(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
         ManagerConfig(**{field: value})
+    other: Any = {field: value}
+    with pytest.raises(ValueError, match="config must be a ManagerConfig, got dict"):
+        AIMemoryManager(other)
 
 
 def test_bad_arguments_are_named(manager: AIMemoryManager) -> None:

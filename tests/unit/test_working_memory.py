@@ -140,6 +140,18 @@ def test_eviction_takes_the_least_important_and_of_equals_the_oldest() -> None:
     assert first not in wm.get_all()
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("importance", 1.5), ("tags", "one string"), ("metadata", ["no", "mapping"])],
+)
+def test_a_bad_argument_is_named_and_nothing_is_evicted(field: str, value: Any) -> None:
+    memory = WorkingMemory(capacity=1)
+    kept = memory.add("kept")
+    with pytest.raises(ValueError, match=field):
+        memory.add("new", **{field: value})
+    assert memory.get_all() == [kept]
+
+
 def test_remove_and_clear() -> None:
     wm = WorkingMemory()
     added = wm.add("x")

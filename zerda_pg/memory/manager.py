@@ -75,6 +75,7 @@ class AIMemoryManager:
 
     Raises:
         TypeError: For such an argument, saying what is left out.
+        ValueError: If `config` is another system's.
     """
 
     def __init__(
@@ -86,6 +87,9 @@ class AIMemoryManager:
     ) -> None:
         if left_out:
             _refuse(left_out)
+        given: object = config
+        if given is not None and not isinstance(given, ManagerConfig):
+            raise ValueError(f"config must be a ManagerConfig, got {type(given).__name__}")
         self.config = config or ManagerConfig()
         self._store = store
 
