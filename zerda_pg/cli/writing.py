@@ -105,9 +105,10 @@ def import_file(
     ] = False,
 ) -> int:
     """Write the memories and chat messages of a file; a second run adds nothing."""
-    if file != "-":
+    if file != "-" and (Path(file).is_file() or not Path(file).exists()):
+        # What cannot be read is told before a server starts; a pipe must not be opened twice.
         with Path(file).open("rb"):
-            pass  # a file that cannot be read is told before a server starts
+            pass
     source: str | IO[bytes] = sys.stdin.buffer if file == "-" else file
     with call.memory(model=True) as memory, _progress() as progress:
         report = memory.import_file(
