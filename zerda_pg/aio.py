@@ -100,6 +100,7 @@ class AsyncMemory:
     add = _twin(Memory.add)
     add_many = _twin(Memory.add_many)
     add_messages = _twin(Memory.add_messages)
+    export = _twin(Memory.export)
     import_file = _twin(Memory.import_file)
     get = _twin(Memory.get)
     get_many = _twin(Memory.get_many)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -16,6 +17,7 @@ from zerda_pg.filters import Filter
 from zerda_pg.operations import (
     contexts,
     curating,
+    exporting,
     forgetting,
     importing,
     listing,
@@ -209,6 +211,34 @@ class Memory:
             )
         )
 
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        vectors: bool = False,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Write all that the scope sees to a JSON Lines file, as of one moment.
+
+        Entries of any status with every field, kept versions, edges, memberships in layers and
+        what sessions touched. `import_file` brings them back as they were. Memory is bounded,
+        and the file appears when it is whole.
+
+        Args:
+            path: The file, replaced if it exists; compressed where it ends in `.gz`.
+            vectors: Whether the vectors come along; else they are made again on import.
+            progress: Called with how many rows are written; their total is not known.
+
+        Returns:
+            `path`, `bytes`, rows by table, and whether `vectors` are in it.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        return self._driver.run(
+            exporting.export(self._core, self.scope, path, vectors=vectors, progress=progress)
+        )
+
     def import_file(
         self,
         path: Source,
@@ -223,6 +253,10 @@ class Memory:
         `speaker` or `role`, `text` or `content`, and perhaps `timestamp`: an episodic entry,
         linked to the next of its session by `precedes`. A line without an `id` has one derived
         from what it says, so that a second run adds nothing.
+
+        A file of `export` is restored as it was, in whatever tenant; entries that are there are
+        left alone, so that a second run goes on where the first one stopped. Its vectors are
+        taken if they are of this store's model, else made from the texts (`embedded` counts).
 
         Args:
             path: A path, or a file open for reading bytes.

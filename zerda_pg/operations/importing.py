@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from zerda_pg.core import Core
 from zerda_pg.db import maintenance, reads, writes
 from zerda_pg.errors import AlreadyExistsError, NotFoundError
 from zerda_pg.ids import check_id
+from zerda_pg.operations import restoring
 from zerda_pg.operations.batches import BATCH_CHARACTERS, BATCH_ROWS, write_batch
 from zerda_pg.operations.lines import BadLine, Source, count_lines, opened, parsed_lines
 from zerda_pg.operations.prepare import ADD_FIELDS, Draft, draft_of
@@ -191,14 +193,24 @@ def import_file(
     dedupe: bool,
     progress: Progress | None,
 ) -> Steps[dict[str, Any]]:
-    """Write every good line; report the bad ones."""
+    """Write every good line; report the bad ones. An export is restored as it was."""
     check_if_exists(if_exists)
     yield from core.model_for_reading()
     run = Import(if_exists=if_exists, dedupe=dedupe)
     reader = Reader(core, scope)
     with opened(source) as file:
         total = count_lines(source)
-        for batch in _batches(_good_lines(reader, parsed_lines(file), run)):
+        parsed = parsed_lines(file)
+        first = next(parsed, None)
+        if first is not None and isinstance(first[1], Mapping) and restoring.is_header(first[1]):
+            return (
+                yield from restoring.restore(
+                    core, scope, first[1], parsed,
+                    total=total, if_exists=if_exists, dedupe=dedupe, progress=progress,
+                )
+            )  # fmt: skip
+        lines = chain([] if first is None else [first], parsed)
+        for batch in _batches(_good_lines(reader, lines, run)):
             yield from _write(core, scope, batch, run)
             if progress is not None:
                 progress(run.lines, total)
