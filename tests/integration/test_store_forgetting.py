@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -168,19 +169,11 @@ def test_a_deletion_meanwhile_does_not_end_the_run(
 ) -> None:
     """A batch that waited for a deleted row is short; what comes after it is faded all the same."""
     monkeypatch.setattr(maintenance, "FADE_ROWS", 3)
-    fade = maintenance.fade
-
-    def short(*args: Any, **kwargs: Any) -> maintenance.Faded:
-        batch = fade(*args, **kwargs)
-        return replace(batch, considered=max(0, batch.considered - 1))
-
     with MemoryStore.open(database, embedder="hashing") as store:
         memory = store.tenant("acme")
         memory.add_many([old(f"e{n}", importance=0.5) for n in range(8)])
         with psycopg.connect(admin.info.dsn) as other:
             other.execute("DELETE FROM zerda.entry_state WHERE entry_id = 'e1'")
-            from concurrent.futures import ThreadPoolExecutor
-
             with ThreadPoolExecutor(1) as pool:
                 running = pool.submit(memory.forget)
                 waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"

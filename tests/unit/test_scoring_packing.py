@@ -226,17 +226,18 @@ def test_beyond_the_exact_size_the_best_filling_is_reported_as_such(
 
 LINES = {
     "equal": (0.5, 0.0),
-    "proportional": (0.0, 1 / 300),
-    "rising": (0.2, 1 / 1000),
-    "falling": (0.9, -1 / 1000),
+    "proportional": (0.0, 1 / 512),
+    "rising": (0.25, 1 / 1024),
+    "falling": (0.875, -1 / 1024),
 }
+"""Base and slope; sums of such scores are exact, so that equal totals are."""
 
 
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=9),
     st.integers(0, 120),
     st.integers(1, 9),
-    st.sampled_from([*LINES.values(), (0.1, 1 / 7), (1.0, -1 / 30), (0.0, 0.0)]),
+    st.sampled_from([*LINES.values(), (0.125, 1 / 8), (1.0, -1 / 32), (0.0, 0.0)]),
 )
 def test_on_a_line_optimal_is_brute_force_and_prefers_the_better_ranked(
     lengths: list[int], budget: int, top_k: int, line: tuple[float, float]
@@ -274,7 +275,7 @@ def test_optimal_is_fast_at_the_sizes_that_occur(shape: str) -> None:
         base, slope = LINES.get(shape, (0.0, 0.0))
         scores = generator.random(200) if shape == "random" else base + slope * lengths
         scores = np.maximum(scores, 0.0)
-        start = time.perf_counter()
+        start = time.thread_time()
         assert pack(scores, lengths, budget=3000, top_k=50, policy="optimal").exact
-        times.append(time.perf_counter() - start)
+        times.append(time.thread_time() - start)
     assert sorted(times)[5] < 0.01  # a low quantile: other processes share the cores
