@@ -18,7 +18,7 @@ from zerda_pg.driver import AsyncDriver
 from zerda_pg.embedding.protocol import Embedder
 from zerda_pg.errors import ConfigError
 from zerda_pg.opening import Opening
-from zerda_pg.operations import listing
+from zerda_pg.operations import listing, maintaining
 from zerda_pg.scope import Scope
 from zerda_pg.scoped import Memory
 from zerda_pg.steps import Steps, read
@@ -243,6 +243,10 @@ class AsyncMemoryStore:
         """What the database holds, and what runs."""
         core, driver, _ = self._parts()
         return await driver.run(listing.store_stats(core))
+
+    async def maintain(self) -> dict[str, Any]:
+        """Keep the database in shape, as `MemoryStore.maintain`."""
+        return await self._parts()[1].run(maintaining.maintain())
 
     async def flush(self) -> None:
         """Wait until what goes on in the background (access counts) is written."""

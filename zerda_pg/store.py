@@ -15,7 +15,7 @@ from zerda_pg.db.engine import shown_url, sync_engine
 from zerda_pg.driver import SyncDriver
 from zerda_pg.embedding.protocol import Embedder
 from zerda_pg.opening import Opening
-from zerda_pg.operations import listing
+from zerda_pg.operations import listing, maintaining
 from zerda_pg.scope import Scope
 from zerda_pg.scoped import Memory
 from zerda_pg.steps import read
@@ -144,6 +144,18 @@ class MemoryStore:
     def stats(self) -> dict[str, Any]:
         """What the database holds, and what runs."""
         return self._driver.run(listing.store_stats(self._core))
+
+    def maintain(self) -> dict[str, Any]:
+        """Keep the database in shape: to be run from time to time, by the tables' owner.
+
+        Erases what has expired, what sessions touched and changes that were recorded more than 7
+        days ago; counts words anew where a tenant has grown; renews the planner's statistics.
+        Readers and writers go on meanwhile.
+
+        Returns:
+            How much of each.
+        """
+        return self._driver.run(maintaining.maintain())
 
     def flush(self) -> None:
         """Wait until what goes on in the background (access counts) is written."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from zerda_pg.db import reads
 from zerda_pg.db.changes import begin_write
 from zerda_pg.db.rows import LEAST_FRACTION
 from zerda_pg.db.writes import discard_many
@@ -22,10 +23,14 @@ from zerda_pg.scoring.forgetting import (
 __all__ = [
     "COUNT_FROM",
     "Faded",
+    "analyzable_tables",
+    "analyze",
     "count_lexemes",
     "count_lexemes_if_grown",
+    "every_tenant",
     "fade",
     "store_stats",
+    "sweep_touches",
     "tenant_stats",
 ]
 
@@ -36,10 +41,10 @@ GROWTH = 1.25
 """A tenant's lexemes are counted again when it has grown by this factor since."""
 
 
-def count_lexemes_if_grown(connection: Connection, tenant_id: str, added: int) -> None:
+def count_lexemes_if_grown(connection: Connection, tenant_id: str, added: int) -> bool:
     """Count a tenant's lexemes again, if a bulk write has made the last count stale."""
     if added < COUNT_FROM // 10:
-        return
+        return False
     counted, present = connection.execute(
         text(
             "SELECT coalesce((SELECT entries_counted FROM zerda.tenants "
@@ -48,8 +53,10 @@ def count_lexemes_if_grown(connection: Connection, tenant_id: str, added: int) -
         ),
         {"tenant": tenant_id},
     ).one()
-    if present >= COUNT_FROM and present > counted * GROWTH:
-        count_lexemes(connection, tenant_id)
+    if present < COUNT_FROM or present <= counted * GROWTH:
+        return False
+    count_lexemes(connection, tenant_id)
+    return True
 
 
 def count_lexemes(connection: Connection, tenant_id: str) -> None:
@@ -124,6 +131,52 @@ def tenant_stats(connection: Connection, tenant_id: str) -> dict[str, Any]:
         "truncated": vectors.truncated,
         "bytes": int(sum(row.bytes for row in groups) + vectors.bytes),
     }
+
+
+def every_tenant(connection: Connection) -> list[str]:
+    """Every tenant with an entry, or with anything that is swept."""
+    found: set[str] = set()
+    for table in ("entries", "session_touches", "changes", "tenants"):
+        found.update(reads.list_tenants(connection, table))
+    return sorted(found)
+
+
+def sweep_touches(connection: Connection, tenant_id: str, keep_days: float, limit: int) -> int:
+    """Erase what sessions touched long ago; how many of at most `limit`."""
+    return connection.execute(
+        text(
+            "DELETE FROM zerda.session_touches s WHERE s.tenant_id = :tenant "
+            "AND (s.session_id, s.entry_id) IN ("
+            "SELECT o.session_id, o.entry_id FROM zerda.session_touches o "
+            "WHERE o.tenant_id = :tenant "
+            "AND o.touched_at < CAST(:now AS timestamptz) - make_interval(secs => :keep) "
+            "ORDER BY o.session_id, o.entry_id LIMIT :limit FOR UPDATE SKIP LOCKED)"
+        ),
+        {
+            "tenant": tenant_id, "keep": keep_days * 86400.0, "limit": limit,
+            "now": connection.scalar(text("SELECT now()")),
+        },
+    ).rowcount  # fmt: skip
+
+
+def analyzable_tables(connection: Connection) -> list[str]:
+    """The tables that the role owns, so whose statistics it may renew."""
+    return list(
+        connection.scalars(
+            text(
+                "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+                "WHERE n.nspname = 'zerda' AND c.relkind IN ('r', 'p') "
+                "AND c.relname <> 'alembic_version' AND pg_has_role(c.relowner, 'USAGE') "
+                "ORDER BY c.relname"
+            )
+        )
+    )
+
+
+def analyze(connection: Connection, table: str) -> None:
+    """Renew the planner's statistics of one of our tables, however long it takes."""
+    connection.execute(text("SET LOCAL statement_timeout = 0"))
+    connection.exec_driver_sql(f"ANALYZE zerda.{table}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -187,13 +187,13 @@ def clock() -> ColumnElement[datetime]:
     return func.now()
 
 
-def list_tenants(connection: Connection) -> list[str]:
-    """Every tenant with an entry, by a loose index scan: one probe a tenant."""
+def list_tenants(connection: Connection, table: str = "entries") -> list[str]:
+    """Every tenant with a row in the table, by a loose index scan: one probe a tenant."""
     found = connection.scalars(
         text(
             "WITH RECURSIVE t AS ("
-            "(SELECT tenant_id FROM zerda.entries ORDER BY tenant_id LIMIT 1) "
-            "UNION ALL SELECT (SELECT e.tenant_id FROM zerda.entries e "
+            f"(SELECT tenant_id FROM zerda.{table} ORDER BY tenant_id LIMIT 1) "
+            f"UNION ALL SELECT (SELECT e.tenant_id FROM zerda.{table} e "
             "WHERE e.tenant_id > t.tenant_id ORDER BY e.tenant_id LIMIT 1) "
             "FROM t WHERE t.tenant_id IS NOT NULL) "
             "SELECT tenant_id FROM t WHERE tenant_id IS NOT NULL"

@@ -1,0 +1,92 @@
+"""Upkeep, to be run from time to time: each part in small transactions, beside everything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerda_pg.db import changes, erasure, maintenance, reads
+from zerda_pg.db.schema import entries
+from zerda_pg.scope import Scope
+from zerda_pg.steps import Steps, read, write
+
+__all__ = ["CHANGES_KEPT_DAYS", "TOUCHES_KEPT_DAYS", "maintain"]
+
+CHANGES_KEPT_DAYS = 7.0
+"""For how long a follower of the change feed may be away."""
+
+TOUCHES_KEPT_DAYS = 7.0
+"""For how long what a session touched ranks higher in it."""
+
+EXPIRED_ROWS = 500
+"""Entries that one transaction erases."""
+
+SWEPT_ROWS = 5000
+"""Rows that one transaction erases of what nothing hangs on."""
+
+
+def maintain() -> Steps[dict[str, Any]]:
+    """Erase what has expired or is no longer kept, then bring the statistics up to date."""
+    tenants = yield from read(maintenance.every_tenant)
+    report: dict[str, Any] = {
+        "tenants": len(tenants), "expired": 0, "session_touches": 0, "changes": 0, "counted": 0
+    }  # fmt: skip
+    for tenant_id in tenants:
+        report["expired"] += yield from _expire(tenant_id)
+        report["session_touches"] += yield from _sweep_touches(tenant_id)
+        report["changes"] += yield from _sweep_changes(tenant_id)
+        report["counted"] += yield from _count(tenant_id)
+    # Vector indexes and clustering belong here: after what has expired is gone, before the
+    # planner looks at what is left.
+    report["analyzed"] = yield from _analyze()
+    return report
+
+
+def _expire(tenant_id: str) -> Steps[int]:
+    scope, total = Scope(tenant_id=tenant_id), 0
+    where = [entries.c.expires_at <= reads.clock()]
+    while True:
+        counts = yield from write(lambda c: erasure.purge(c, scope, where, EXPIRED_ROWS))
+        total += counts.get("entries", 0)
+        if counts.get("entries", 0) < EXPIRED_ROWS:
+            return total
+
+
+def _sweep_touches(tenant_id: str) -> Steps[int]:
+    total = 0
+    while True:
+        gone = yield from write(
+            lambda c: maintenance.sweep_touches(c, tenant_id, TOUCHES_KEPT_DAYS, SWEPT_ROWS)
+        )
+        total += gone
+        if gone < SWEPT_ROWS:
+            return total
+
+
+def _sweep_changes(tenant_id: str) -> Steps[int]:
+    total = 0
+    while True:
+        gone = yield from write(
+            lambda c: changes.sweep_changes(c, tenant_id, CHANGES_KEPT_DAYS, SWEPT_ROWS)
+        )
+        total += gone
+        if gone < SWEPT_ROWS:
+            return total
+
+
+def _count(tenant_id: str) -> Steps[int]:
+    """Count the lexemes of a tenant that has grown; 1 if they were counted."""
+    return int(
+        (
+            yield from write(
+                lambda c: maintenance.count_lexemes_if_grown(c, tenant_id, maintenance.COUNT_FROM)
+            )
+        )
+    )
+
+
+def _analyze() -> Steps[list[str]]:
+    """Bring the planner's statistics up to date, as far as the role may."""
+    tables = yield from read(maintenance.analyzable_tables)
+    for table in tables:
+        yield from write(lambda c, t=table: maintenance.analyze(c, t))  # type: ignore[misc]
+    return tables
