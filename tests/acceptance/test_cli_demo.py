@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import statistics
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +51,12 @@ def test_the_demo_shows_what_it_promises(real: CommandLine) -> None:
     for word in ("similarity", "lexical", "220 tokens", "zerda-pg search", "demo --clean"):
         assert word in again.out
 
-    commands = [line.strip() for line in again.out.splitlines() if line.startswith("  zerda-pg ")]
+    commands = re.findall(r"^  (\S*zerda-pg .+)$", again.out, flags=re.MULTILINE)
     assert len(commands) >= 5
+    done = subprocess.run(
+        commands[0], shell=True, env=real.environment(), capture_output=True, text=True, check=True
+    )
+    assert "Tomas" in done.stdout, "what it says to type next works when pasted"
 
     real("demo", "--clean")
     assert real.data("list", "--tenant", "demo", code=1)["items"] == []
