@@ -91,6 +91,8 @@ class Context:
     tokens: int
     """Of `text`, by the counter in use; never more than the budget."""
     report: Mapping[str, Any]
+    excerpts: list[MemoryEntry] = field(default_factory=list)
+    """Long memories of which only a part is in the text, marked with `[part of ID]`; whole here."""
 
     @property
     def full_text(self) -> str:

@@ -49,6 +49,8 @@ class Term:
     """How many had it when they were last counted."""
     looked_up: bool
     """Whether it drove the lexical arm; else it only scored what other arms found."""
+    idf: float
+    """ln(1 + (N - n + 0.5) / (n + 0.5)): what having it is worth."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,8 +195,8 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         sizes=np.array(columns["bytes"], dtype=np.int64),
         arms=np.array(columns["arms"], dtype=np.int64),
         terms=[
-            Term(lexeme=lexeme, entries=entries, counted=counted, looked_up=drives)
-            for lexeme, entries, counted, drives, _ in terms
+            Term(lexeme=lexeme, entries=entries, counted=counted, looked_up=drives, idf=idf)
+            for lexeme, entries, counted, drives, idf in terms
         ],
         exact=False not in columns["exact"],
         ann_model_id=next((i for i in columns["ann_model_id"] if i is not None), None),

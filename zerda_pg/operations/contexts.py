@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +14,7 @@ from zerda_pg.db.recall import ARM_BITS, Gathered
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.filters import Filter
 from zerda_pg.ids import check_id
+from zerda_pg.operations.packer import Packer, PackingOptions
 from zerda_pg.operations.recalling import (
     Recalled,
     SearchOptions,
@@ -23,10 +23,9 @@ from zerda_pg.operations.recalling import (
     record,
     report_of,
 )
-from zerda_pg.render import Renderer, renderer_of
 from zerda_pg.results import Context
 from zerda_pg.scope import Scope
-from zerda_pg.scoring.packing import Packed, Policy, check_policy, pack
+from zerda_pg.scoring.packing import pack
 from zerda_pg.scoring.signals import Ranking
 from zerda_pg.steps import Steps, read
 from zerda_pg.text import body_of
@@ -42,31 +41,6 @@ SLACK = 2
 
 BYTES_PER_TOKEN = 4
 """Of the estimate only; what is packed is counted exactly."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackingOptions:
-    """What `build_context` takes beside the options of a search.
-
-    Raises:
-        ValueError: Naming the argument that is wrong.
-    """
-
-    token_budget: int = 3000
-    top_k: int | None = None
-    packing: Policy = "value"
-    render: str | Callable[[Sequence[MemoryEntry]], str] = "transcript"
-    count_tokens: str | TokenCounter | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("token_budget", "top_k"):
-            value = getattr(self, name)
-            if name == "top_k" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        check_policy(self.packing, "packing")
-        renderer_of(self.render)
 
 
 def build_context(
@@ -126,82 +100,32 @@ def _packed(
     timer: Timer,
 ) -> Context:
     ids = found.gathered.signals.ids
-    rows = [row for row in found.ranking.order if ids[row] in found.entries]
-    render = renderer_of(packing.render)
-    chosen, text, entries, tokens, outcome = _fit(found, rows, packing, counter, render)
+    packer = Packer(found, packing, counter)
+    packer.fill()
     timer.lap("pack")
     report = report_of(found, options, timer)
     del report["dropped"]["beyond_k"]
-    reasons = {ids[row]: reason for row, reason in outcome.rejected.items()}
-    for row in outcome.chosen:
-        if row not in chosen:
-            reasons[ids[row]] = "over_budget"
+    chosen = set(packer.chosen)
     report |= {
         "token_budget": packing.token_budget,
-        "tokens": tokens,
+        "tokens": packer.tokens,
         "packing": packing.packing,
-        "packing_exact": outcome.exact,
-        "packed": [_line(found, row) for row in chosen],
+        "packing_exact": packer.exact,
+        "packed": [_line(found, row) for row in packer.chosen],
+        "excerpts": [_line(found, row) for row in packer.parts],
         "not_packed": [
-            _line(found, row) | {"reason": reasons.get(ids[row], "over_budget")}
+            _line(found, row) | {"reason": packer.reason(row, options.min_score)}
             for row in found.ranking.order
-            if row not in set(chosen)
+            if row not in chosen
         ][:WIDEST],
     }
-    return Context(text=text, entries=entries, tokens=tokens, report=report)
-
-
-def _fit(
-    found: Recalled,
-    rows: Sequence[int],
-    packing: PackingOptions,
-    counter: TokenCounter,
-    render: Renderer,
-) -> tuple[list[int], str, list[MemoryEntry], int, Packed]:
-    """Pack by each memory's own tokens, then hold the rendered whole to the budget.
-
-    Headings and separators cost tokens too: what the text is over by is taken off the budget
-    and packed again, and the last resort is to drop the lowest-ranked one.
-    """
-    ids, scores = found.gathered.signals.ids, found.ranking.scores
-    lengths = np.ones(len(ids), dtype=np.int64)
-    for row in rows:
-        lengths[row] = max(1, counter(render([found.entries[ids[row]]])[0]))
-    room = packing.token_budget
-    for _ in range(4):
-        outcome = pack(
-            scores, lengths, budget=max(0, room), top_k=packing.top_k, policy=packing.packing,
-            order=rows,
-        )  # fmt: skip
-        text, entries, tokens = _rendered(found, outcome.chosen, counter, render)
-        if tokens <= packing.token_budget:
-            break
-        room -= tokens - packing.token_budget
-    chosen = list(outcome.chosen)
-    while tokens > packing.token_budget:
-        chosen.pop()
-        text, entries, tokens = _rendered(found, chosen, counter, render)
-    if packing.packing != "stop":
-        for row in rows:
-            if row in chosen or (packing.top_k is not None and len(chosen) >= packing.top_k):
-                continue
-            if tokens + lengths[row] // 2 > packing.token_budget:
-                continue
-            trial = _rendered(found, [*chosen, row], counter, render)
-            if trial[2] <= packing.token_budget:
-                chosen.append(row)
-                text, entries, tokens = trial
-    return chosen, text, entries, tokens, outcome
-
-
-def _rendered(
-    found: Recalled, rows: Sequence[int], counter: TokenCounter, render: Renderer
-) -> tuple[str, list[MemoryEntry], int]:
-    if not rows:
-        return "", [], 0
-    ids = found.gathered.signals.ids
-    text, entries = render([found.entries[ids[row]] for row in rows])
-    return text, entries, counter(text)
+    return Context(
+        text=packer.text,
+        entries=packer.entries,
+        tokens=packer.tokens,
+        report=report,
+        excerpts=[found.entries[ids[row]] for row in packer.parts],
+    )
 
 
 def _line(found: Recalled, row: int) -> dict[str, Any]:
