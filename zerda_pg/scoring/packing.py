@@ -152,8 +152,10 @@ def pack_measured(
 
 def value_order(scores: ArrayLike, lengths: ArrayLike, order: Sequence[int]) -> list[int]:
     """The order in which `value` tries the rows of `order`, which are given best first."""
-    points = np.asarray(scores, dtype=np.float64)
-    return _by_value(points, np.asarray(lengths, dtype=np.int64), [int(row) for row in order])
+    rank = [int(row) for row in order]
+    points = np.array(scores, dtype=np.float64)
+    points[rank] = np.sort(points[rank])[::-1]  # as `pack` does: the order decides the rank
+    return _by_value(points, np.asarray(lengths, dtype=np.int64), rank)
 
 
 def check_policy(value: object, name: str) -> None:
