@@ -281,6 +281,35 @@ END
 $$;
 """
 
+# The transaction below which all are over that could have changed the tenant. The oldest one that
+# is not over would do, but it may belong to another database, whose long work would hold this
+# feed back: such a one is passed over where its session is known. STABLE, so that it looks at
+# the snapshot of the statement that reads the rows.
+CHANGES_HORIZON = """
+CREATE FUNCTION zerda.changes_horizon(p_tenant text) RETURNS xid8
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog AS $$
+DECLARE
+    v_snapshot pg_snapshot := pg_current_snapshot();
+BEGIN
+    IF NOT EXISTS (
+        SELECT 1 FROM zerda.changes c
+        WHERE c.tenant_id = p_tenant AND c.xid >= pg_snapshot_xmin(v_snapshot)) THEN
+        RETURN pg_snapshot_xmin(v_snapshot);
+    END IF;
+    RETURN (
+        SELECT coalesce(min(running.xid), pg_snapshot_xmax(v_snapshot))
+        FROM pg_snapshot_xip(v_snapshot) AS running (xid)
+        WHERE NOT EXISTS (
+            SELECT 1
+            FROM pg_locks l
+            JOIN pg_stat_activity a ON a.pid = l.pid
+            JOIN pg_database d ON d.datname = current_database()
+            WHERE l.locktype = 'transactionid' AND l.transactionid = running.xid::xid
+              AND l.mode = 'ExclusiveLock' AND l.granted AND a.datid <> d.oid));
+END
+$$;
+"""
+
 # Switches a tenant's change feed. Off erases what it recorded; on again starts another feed, to
 # which the positions of the earlier one do not belong.
 SET_CHANGES = """
@@ -686,6 +715,7 @@ def upgrade() -> None:
     op.execute(USE_TENANT)
     op.execute(BEGIN_WRITE.format(gate=GATE))
     op.execute(HOLD_WRITES.format(gate=GATE))
+    op.execute(CHANGES_HORIZON)
     op.execute(SET_CHANGES)
     op.execute(ACTIVATE_MODEL)
     op.execute(RECORD_CHANGES)
@@ -703,7 +733,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for name in (
         "put_entries nearest hold_entry keep_version supersede activate_model set_changes "
-        "cluster_identity record_changes hold_writes begin_write use_tenant"
+        "cluster_identity record_changes changes_horizon hold_writes begin_write use_tenant"
     ).split():
         op.execute(f"DROP FUNCTION zerda.{name}")
     for table in (

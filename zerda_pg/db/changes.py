@@ -119,11 +119,11 @@ class Recorded:
 # A new window is found by its transactions, a begun one goes on by its rows' numbers: neither
 # passes over what was read before.
 _PAGE = """
-    WITH feed AS (
+    WITH feed AS MATERIALIZED (
         SELECT t.changes_enabled AS enabled, t.changes_epoch AS epoch,
                t.changes_since::text::numeric AS since, t.changes_swept AS swept,
                zerda.cluster_identity() AS cluster,
-               pg_snapshot_xmin(pg_current_snapshot())::text::numeric AS horizon,
+               zerda.changes_horizon(:tenant)::text::numeric AS horizon,
                pg_snapshot_xmax(pg_current_snapshot())::text::numeric AS newest
         FROM (SELECT 1) AS always
         LEFT JOIN zerda.tenants t ON t.tenant_id = :tenant
@@ -139,7 +139,7 @@ _PAGE = """
 """
 
 _NEW_WINDOW = text(
-    _PAGE.format(materialized="MATERIALIZED", high="pg_snapshot_xmin(pg_current_snapshot())")
+    _PAGE.format(materialized="MATERIALIZED", high="(SELECT CAST(horizon::text AS xid8) FROM feed)")
 )
 _BEGUN_WINDOW = text(_PAGE.format(materialized="NOT MATERIALIZED", high="CAST(:high AS xid8)"))
 
