@@ -83,6 +83,13 @@ def shared_stores(server: None) -> Iterator[Callable[[str], MemoryStore]]:
         yield store_of
 
 
+@pytest.fixture(scope="session")
+def shared_url(server: None) -> Iterator[Callable[[], str]]:
+    """The URL of a migrated database for the whole run, made when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(temporary_database()))
+
+
 @pytest.fixture
 def anytenant(kind: str, shared_stores: Callable[[str], MemoryStore]) -> Memory:
     """A tenant of its own in a database that tests share: for cases that look at no other."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from zerda_pg.errors import InvalidContentError
 
-__all__ = ["body_of", "check_json", "check_text", "content_hash", "dump_json"]
+__all__ = ["body_of", "check_json", "check_text", "content_hash", "dump_json", "is_blank"]
 
 MAX_DEPTH = 200
 """Deepest nesting of JSON: far below what the server's stack and Python's recursion allow."""
@@ -34,6 +34,17 @@ def body_of(content: object) -> str:
         if content.keys() == {"speaker", "text"}:
             return f"{_plain(content['speaker'])}: {_plain(content['text'])}"
     return dump_json(content)
+
+
+def is_blank(content: object) -> bool:
+    """Whether there is nothing to remember: no text, or a turn in which nothing was said."""
+    said: list[object] = [content]
+    if isinstance(content, Mapping):
+        if content and content.keys() <= {"input", "output"}:
+            said = list(content.values())
+        elif content.keys() == {"speaker", "text"}:
+            said = [content["text"]]
+    return all(v is None or (isinstance(v, str) and not v.strip()) for v in said)
 
 
 def _plain(value: object) -> str:

@@ -203,4 +203,7 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
     ):
         detail = message or str(original).strip().splitlines()[0] if original else ""
         return DatabaseUnavailableError(f"the database cannot be reached: {detail}")
+    if state:
+        # the server's own words may quote what was written
+        return ZerdaError(f"the database refused the statement (SQLSTATE {state})")
     return error

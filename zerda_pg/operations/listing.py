@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -34,8 +34,8 @@ def get(scope: Scope, entry_id: str) -> Steps[MemoryEntry | None]:
 
 def get_many(scope: Scope, ids: Sequence[str]) -> Steps[list[MemoryEntry | None]]:
     """Entries in the order asked; None where there is none."""
-    if isinstance(ids, str):
-        raise ValueError("ids must be a list of ids, got one string")
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise ValueError(f"ids must be a list of ids, got one {type(ids).__name__}")
     wanted = list(ids)
     distinct = check_ids(wanted, "ids")
     found = yield from read(lambda c: reads.fetch_entries(c, scope, distinct))

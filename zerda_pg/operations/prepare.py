@@ -17,7 +17,7 @@ from zerda_pg.entry import MemoryEntry
 from zerda_pg.errors import InvalidContentError
 from zerda_pg.ids import check_id
 from zerda_pg.scope import Scope
-from zerda_pg.text import body_of, check_json, check_text
+from zerda_pg.text import body_of, check_json, check_text, is_blank
 
 __all__ = [
     "ADD_FIELDS",
@@ -144,9 +144,9 @@ def check_entry(entry: MemoryEntry) -> None:
     """
     check_json(entry.content, "content")
     check_json(entry.metadata, "metadata")
-    body = "" if entry.content is None else body_of(entry.content)
-    if not body.strip():
+    if is_blank(entry.content):
         raise InvalidContentError("content is empty: there is nothing to remember")
+    body = body_of(entry.content)
     if len(body) > MAX_CHARACTERS:
         raise InvalidContentError(
             f"content is {len(body)} characters long, at most {MAX_CHARACTERS} are allowed"

@@ -66,7 +66,7 @@ def add_many(
 ) -> Steps[list[AddResult]]:
     """Embed and write in batches; each is all or nothing."""
     check_if_exists(if_exists)
-    if isinstance(items, str | bytes | Mapping):
+    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
         raise ValueError(f"items must be a list of entries, got one {type(items).__name__}")
     yield from core.model_for_reading()
     total = len(items) if isinstance(items, Sequence) else None
@@ -126,7 +126,7 @@ def add_messages(
     """Write a conversation as episodic entries, each linked to the next."""
     check_id(session_id, "session_id")
     yield from core.model_for_reading()
-    if isinstance(messages, str | bytes | Mapping):
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise ValueError(f"messages must be a list of messages, got one {type(messages).__name__}")
     drafts = iter(_message_drafts(core, scope, messages, session_id=session_id, user_id=user_id))
     results: list[AddResult] = []
