@@ -339,6 +339,9 @@ BEGIN
         UPDATE zerda.tenants t
         SET changes_enabled = false, changes_epoch = NULL, changes_since = '0', changes_swept = 0
         WHERE t.tenant_id = p_tenant;
+        -- a row that says nothing beyond the defaults is one trace less
+        DELETE FROM zerda.tenants t
+        WHERE t.tenant_id = p_tenant AND t.counted_at IS NULL AND t.ann_model_id IS NULL;
     END IF;
 END
 $$;

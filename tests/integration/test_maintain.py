@@ -1,0 +1,144 @@
+"""Upkeep: what has expired or is too old goes, statistics follow, and nothing else changes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+from conftest import CountRows, plain
+from drivers import opened
+
+from zerda_pg import MemoryStore
+from zerda_pg.db.maintenance import COUNT_FROM
+
+
+def test_an_empty_store(anystore: MemoryStore) -> None:
+    report = anystore.maintain()
+    assert report.pop("analyzed")
+    assert set(report.values()) == {0}
+
+
+def test_what_has_expired_is_erased(
+    anystore: MemoryStore, admin: psycopg.Connection, rows: CountRows
+) -> None:
+    for tenant in ("acme", "other"):
+        memory = anystore.tenant(tenant)
+        memory.add("stays", id="stays", expires_at=timedelta(days=1))
+        memory.add_many(
+            [
+                {"content": f"goes {n}", "id": f"goes {n}", "expires_at": timedelta(days=1)}
+                for n in range(600)
+            ]
+        )
+        memory.relate("stays", "goes 1")
+        memory.update("goes 2", content="goes, corrected")
+    admin.execute(
+        "UPDATE zerda.entries SET expires_at = now() - interval '1 second' WHERE id <> 'stays'"
+    )
+    assert anystore.maintain()["expired"] == 1200
+    left = rows()
+    assert left.pop("embedding_models") == 1
+    left.pop("tenants", None)
+    assert left == {"entries": 2, "entry_state": 2, "embeddings": 2}
+    assert anystore.maintain()["expired"] == 0
+
+
+def test_followers_hear_of_what_expired(store: MemoryStore) -> None:
+    memory = store.tenant("acme")
+    memory.enable_changes()
+    gone = memory.add("goes", expires_at=datetime(2020, 1, 1, tzinfo=UTC)).id
+    store.maintain()
+    found = list(memory.watch(timeout=0.3, poll_interval=0.02))
+    assert [(c.operation, c.entry_id) for c in found] == [("created", gone), ("deleted", gone)]
+
+
+def test_old_touches_are_swept(anystore: MemoryStore, admin: psycopg.Connection) -> None:
+    memory = anystore.tenant("acme")
+    memory.add_many([{"content": f"the pump {n}", "id": f"p{n}"} for n in range(4)])
+    memory.search("pump", current_session="s1")
+    anystore.flush()
+    admin.execute(
+        "UPDATE zerda.session_touches SET touched_at = now() - CASE WHEN entry_id < 'p2' "
+        "THEN interval '7 days 1 minute' ELSE interval '6 days 23 hours' END"
+    )
+    assert anystore.maintain()["session_touches"] == 2
+    left = admin.execute("SELECT entry_id FROM zerda.session_touches ORDER BY 1").fetchall()
+    assert left == [("p2",), ("p3",)]
+
+
+def test_words_are_counted_where_a_tenant_has_grown(
+    anystore: MemoryStore, admin: psycopg.Connection
+) -> None:
+    store = anystore
+    memory = store.tenant("acme")
+    # written in small batches, after none of which words are counted
+    for start in range(0, COUNT_FROM, 50):
+        memory.add_many([{"content": f"the pump {n} hums"} for n in range(start, start + 50)])
+    store.flush()
+    assert admin.execute("SELECT count(*) FROM zerda.lexemes").fetchone() == (0,)
+    assert store.maintain()["counted"] == 1
+    counted = admin.execute("SELECT entries FROM zerda.lexemes WHERE lexeme = 'pump'").fetchone()
+    assert counted == (COUNT_FROM,)
+    assert store.maintain()["counted"] == 0
+
+
+def test_the_planner_learns(store: MemoryStore, database: str) -> None:
+    with (
+        opened("sync", database) as own,
+        psycopg.connect(plain(database), autocommit=True) as admin,
+    ):
+        own.tenant("acme").add_many([{"content": f"entry {n}"} for n in range(300)])
+        analyzed = own.maintain()["analyzed"]
+        assert {"entries", "embeddings", "entry_state", "edges", "changes"} <= set(analyzed)
+        known = admin.execute(
+            "SELECT reltuples FROM pg_class WHERE oid = 'zerda.entries'::regclass"
+        ).fetchone()
+        assert known == (300.0,)
+
+
+def test_a_role_that_is_not_the_owner_leaves_the_statistics(
+    database: str, admin: psycopg.Connection
+) -> None:
+    with opened("sync", database) as store:
+        store.tenant("acme").add("entry", expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+    role = "zerda_test_keeper"
+    admin.execute(f"DROP ROLE IF EXISTS {role}")  # type: ignore[arg-type]
+    admin.execute(f"CREATE ROLE {role} LOGIN")  # type: ignore[arg-type]
+    try:
+        admin.execute(f"GRANT USAGE ON SCHEMA zerda TO {role}")  # type: ignore[arg-type]
+        admin.execute(
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA zerda TO {role}"  # type: ignore[arg-type]
+        )
+        from sqlalchemy import make_url
+
+        url = make_url(database).set(username=role).render_as_string(hide_password=False)
+        with opened("sync", url) as store:
+            report = store.maintain()
+        assert report["expired"] == 1
+        assert report["analyzed"] == []
+    finally:
+        admin.execute(f"DROP OWNED BY {role}")  # type: ignore[arg-type]
+        admin.execute(f"DROP ROLE {role}")  # type: ignore[arg-type]
+
+
+def test_two_at_once(database: str) -> None:
+    import threading
+
+    with opened("sync", database) as store:
+        memory = store.tenant("acme")
+        memory.add_many(
+            [
+                {"content": f"goes {n}", "expires_at": datetime(2020, 1, 1, tzinfo=UTC)}
+                for n in range(1500)
+            ]
+        )
+        reports: list[int] = []
+        keepers = [
+            threading.Thread(target=lambda: reports.append(store.maintain()["expired"]))
+            for _ in range(3)
+        ]
+        for keeper in keepers:
+            keeper.start()
+        for keeper in keepers:
+            keeper.join(60)
+        assert sum(reports) == 1500
