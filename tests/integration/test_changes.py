@@ -224,7 +224,7 @@ def test_two_processes_write_and_connections_are_lost(
                     ).fetchall()
                 ]
                 admin.execute(
-                    f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}",  # type: ignore[arg-type]
+                    f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}",
                     [pids],
                 )
 
@@ -296,13 +296,18 @@ async def test_the_async_twin(database: str) -> None:
         found = []
         async for change in memory.watch(since=position, timeout=5, poll_interval=0.02):
             found.append(change.entry_id)
+            last = change.position
             if len(found) == 3:
                 break
         await writing
         assert found == ["e0", "e1", "e2"]
         feed = memory.watch(timeout=0)
         assert [change.entry_id async for change in feed] == found
-        waiting = asyncio.create_task(anext(memory.watch(since=change.position)))
+
+        async def wait() -> Change:
+            return await anext(memory.watch(since=last))
+
+        waiting = asyncio.create_task(wait())
         await asyncio.sleep(0.1)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

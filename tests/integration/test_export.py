@@ -59,7 +59,7 @@ def dump(url: str, tenant: str) -> dict[str, list[Any]]:
         ).split():
             order = "t.layer, t.session_id, t.seq" if table == "layer_entries" else "1"
             rows = connection.execute(
-                f"SELECT (to_jsonb(t) - 'tenant_id' - 'seq' - 'model_id')::text, "  # type: ignore[arg-type]
+                f"SELECT (to_jsonb(t) - 'tenant_id' - 'seq' - 'model_id')::text, "
                 f"{'t.content::text' if table in ('entries', 'entry_versions') else 'NULL'} "
                 f"FROM zerda.{table} t WHERE tenant_id = %s ORDER BY {order}",
                 [tenant],

@@ -102,12 +102,12 @@ def test_a_role_that_is_not_the_owner_leaves_the_statistics(
     with opened("sync", database) as store:
         store.tenant("acme").add("entry", expires_at=datetime(2020, 1, 1, tzinfo=UTC))
     role = "zerda_test_keeper"
-    admin.execute(f"DROP ROLE IF EXISTS {role}")  # type: ignore[arg-type]
-    admin.execute(f"CREATE ROLE {role} LOGIN")  # type: ignore[arg-type]
+    admin.execute(f"DROP ROLE IF EXISTS {role}")
+    admin.execute(f"CREATE ROLE {role} LOGIN")
     try:
-        admin.execute(f"GRANT USAGE ON SCHEMA zerda TO {role}")  # type: ignore[arg-type]
+        admin.execute(f"GRANT USAGE ON SCHEMA zerda TO {role}")
         admin.execute(
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA zerda TO {role}"  # type: ignore[arg-type]
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA zerda TO {role}"
         )
         from sqlalchemy import make_url
 
@@ -117,8 +117,8 @@ def test_a_role_that_is_not_the_owner_leaves_the_statistics(
         assert report["expired"] == 1
         assert report["analyzed"] == []
     finally:
-        admin.execute(f"DROP OWNED BY {role}")  # type: ignore[arg-type]
-        admin.execute(f"DROP ROLE {role}")  # type: ignore[arg-type]
+        admin.execute(f"DROP OWNED BY {role}")
+        admin.execute(f"DROP ROLE {role}")
 
 
 def test_two_at_once(database: str) -> None:
