@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from commandline import CommandLine
 
+pytest_plugins = ["command_fixtures"]
+
 
 @pytest.mark.parametrize(
     ("arguments", "words"),

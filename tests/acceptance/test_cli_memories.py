@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from commandline import CommandLine
 
+pytest_plugins = ["command_fixtures"]
+
 
 def test_what_was_added_comes_back(run: CommandLine) -> None:
     added = run.data("add", "Prefers dark roast coffee", "--kind", "preference", "--tag", "taste",

@@ -17,13 +17,16 @@ pytestmark = pytest.mark.model
 EXPECTED = {
     "README.md": ["Lisbon", "dark roast", "call Ines"],
     "docs/getting-started.md": ["8443", "similarity"],
+    "docs/backup.md": ["1 created, 0 kept, []", "entry_state"],
+    "docs/change-feed.md": ["created office", "updated office"],
+    "docs/models.md": ["1 True", "letters\n2 vectors dropped"],
     "docs/store.md": ["created", "office-2\noffice-1", "Ines is away", "green build"],
 }
 """Page → what its programs print, in part."""
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_programs_of_a_page_run(name: str, database: str) -> None:
+def test_the_programs_of_a_page_run(name: str, database: str, tmp_path: Path) -> None:
     text = (ROOT / name).read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     assert blocks
@@ -32,6 +35,7 @@ def test_the_programs_of_a_page_run(name: str, database: str) -> None:
         capture_output=True,
         text=True,
         env=os.environ | {"ZERDA_PG_URL": database},
+        cwd=tmp_path,
         timeout=120,
         check=False,
     )
