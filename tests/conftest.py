@@ -112,10 +112,11 @@ def rows(admin: psycopg.Connection) -> CountRows:
             "SELECT table_name FROM information_schema.tables "
             "WHERE table_schema = 'zerda' AND table_name <> 'alembic_version'"
         ).fetchall()
-        counts = {
-            str(name): int(admin.execute(f"SELECT count(*) FROM zerda.{name}").fetchone()[0])  # type: ignore[index,arg-type]
-            for (name,) in tables
-        }
+        counts: dict[str, int] = {}
+        for (name,) in tables:
+            row = admin.execute(f"SELECT count(*) FROM zerda.{name}").fetchone()
+            assert row is not None
+            counts[str(name)] = int(row[0])
         return {name: number for name, number in counts.items() if number}
 
     return count

@@ -150,7 +150,7 @@ def test_an_expired_entry_does_not_stand_in_the_way(anymemory: Memory) -> None:
     past = datetime.now(UTC) - timedelta(seconds=1)
     for if_exists in ("keep", "error"):
         anymemory.add("gone", id=f"e-{if_exists}", expires_at=past)
-        result = anymemory.add("here", id=f"e-{if_exists}", if_exists=if_exists)  # type: ignore[arg-type]
+        result = anymemory.add("here", id=f"e-{if_exists}", if_exists=if_exists)
         assert (result.status, result.entry.content) == ("replaced", "here")
         found = anymemory.get(f"e-{if_exists}")
         assert found is not None

@@ -46,7 +46,7 @@ def mentions(admin: psycopg.Connection) -> list[str]:
     ).fetchall()
     found = []
     for (table,) in tables:
-        rows = admin.execute(f"SELECT t::text FROM zerda.{table} t").fetchall()  # type: ignore[arg-type]
+        rows = admin.execute(f"SELECT t::text FROM zerda.{table} t").fetchall()
         values = [row[0] for row in rows]
         if any(SECRET in v or ",e," in v or "(e," in v or ",e)" in v for v in values):
             found.append(str(table))

@@ -18,7 +18,7 @@ def matching(memory: Memory, filter: Any) -> list[str]:
     listed = sorted(e.id for e in memory.entries(filter=filter, limit=1000))
     assert memory.count(filter) == len(listed)
     for mode in ("hybrid", "dense", "lexical"):
-        hits = memory.search(QUERY, k=1000, mode=mode, filter=filter)  # type: ignore[arg-type]
+        hits = memory.search(QUERY, k=1000, mode=mode, filter=filter)
         assert sorted(h.entry.id for h in hits) == listed, mode
     context = memory.build_context(QUERY, token_budget=100_000, filter=filter)
     assert sorted(e.id for e in context.entries) == listed
@@ -162,9 +162,9 @@ def test_metadata_keys_are_literal(anytenant: Memory, key: str) -> None:
 @pytest.mark.parametrize("word", ["%", "a_", "\\", "'", "{a,b}", "NULL", '"', "ü", "a,b", "%s"])
 def test_names_are_literal(anytenant: Memory, word: str) -> None:
     """A tag, kind, session, user or agent named like a pattern is a name."""
-    names = {"kind": word, "session_id": word, "user_id": word, "agent_id": word}
+    names: dict[str, Any] = {"kind": word, "session_id": word, "user_id": word, "agent_id": word}
     anytenant.add("common words", id="e", tags=[word], **names)
-    other = dict.fromkeys(names, "ab")
+    other: dict[str, Any] = dict.fromkeys(names, "ab")
     anytenant.add("common words", id="other", tags=["ab", "a"], **other)
     for filter in (
         {"tags_any": [word]},

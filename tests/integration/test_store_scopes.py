@@ -20,7 +20,7 @@ def seen(memory: Memory, query: str = "shared secret words") -> set[str]:
     listed = {e.content for e in memory.entries()}
     assert memory.count() == len(listed)
     for mode in ("hybrid", "dense", "lexical"):
-        found = memory.search(query, mode=mode, k=100)  # type: ignore[arg-type]
+        found = memory.search(query, mode=mode, k=100)
         assert {h.entry.content for h in found} == listed, mode
     assert {h.entry.content for h in memory.search_many([query], k=100)[0]} == listed
     assert {e.content for e in memory.build_context(query).entries} == listed
@@ -177,7 +177,7 @@ def test_a_small_tenant_beside_a_large_one_gets_its_rows(anystore: MemoryStore) 
     large.add_many([{"content": f"shared secret words number {n}"} for n in range(1500)])
     small.add_many([{"content": f"shared secret words of small {n}"} for n in range(12)])
     for mode in ("hybrid", "dense", "lexical"):
-        hits = small.search("shared secret words", k=10, mode=mode)  # type: ignore[arg-type]
+        hits = small.search("shared secret words", k=10, mode=mode)
         assert len(hits) == 10
         assert all("small" in h.entry.content for h in hits)
 

@@ -82,7 +82,7 @@ def test_changed_content_is_found_by_its_new_words_only(
     anymemory.add("Something unrelated", id="o")
     anymemory.update("e", content="Dinner begins after sunset")
     for mode in ("dense", "lexical", "hybrid"):
-        found = anymemory.search("dinner sunset", mode=mode, k=1)  # type: ignore[arg-type]
+        found = anymemory.search("dinner sunset", mode=mode, k=1)
         assert [h.entry.id for h in found] == ["e"], mode
         assert found[0].entry.content == "Dinner begins after sunset"
     assert not anymemory.search("lunch noon", mode="lexical")
@@ -205,7 +205,7 @@ def test_known_at_shows_what_was_known(anytenant: Memory) -> None:
         (datetime.now(UTC), "Venus"),
     ):
         for mode in ("hybrid", "lexical"):
-            found = anytenant.search("meeting room", mode=mode, known_at=known)  # type: ignore[arg-type]
+            found = anytenant.search("meeting room", mode=mode, known_at=known)
             assert [h.entry.content for h in found] == [f"The meeting room is {planet}"]
     assert not anytenant.search(
         "meeting room", known_at=first.recorded_at - timedelta(microseconds=1)

@@ -73,7 +73,7 @@ def works(url: str) -> None:
         memory.add("The deploy failed because the disk was full", id="e", tags=["ops"])
         memory.update("e", content="The deploy failed as the disk was full")
         for mode in ("hybrid", "dense", "lexical"):
-            assert memory.search("disk full", mode=mode)[0].entry.id == "e"  # type: ignore[arg-type]
+            assert memory.search("disk full", mode=mode)[0].entry.id == "e"
         assert memory.purge(ids="e")["entries"] == 1
 
 
@@ -82,13 +82,13 @@ def role(url: str, *, grants: str = "") -> Iterator[str]:
     """The URL of a role with few rights in the database."""
     name = f"plain_{os.urandom(4).hex()}"
     with connected(url) as connection:
-        connection.execute(f"CREATE ROLE {name} LOGIN")  # type: ignore[arg-type]
+        connection.execute(f"CREATE ROLE {name} LOGIN")
         if grants:
-            connection.execute(grants.format(name))  # type: ignore[arg-type]
+            connection.execute(grants.format(name))
         try:
             yield make_url(url).set(username=name).render_as_string(hide_password=False)
         finally:
-            connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")  # type: ignore[arg-type]
+            connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
 # ── without a database ────────────────────────────────────────────────────────────────────────
@@ -269,7 +269,7 @@ def test_alembic_in_a_checkout_by_argument(empty_database: str) -> None:
 def test_the_offline_script_gives_the_same_schema(database: str, empty_database: str) -> None:
     script = migrations.offline_script()
     with psycopg.connect(plain(empty_database)) as connection:
-        connection.execute(script)  # type: ignore[arg-type]
+        connection.execute(script)
         connection.commit()
     check_schema(empty_database)
     assert snapshot(empty_database) == snapshot(database)
@@ -316,7 +316,7 @@ def test_a_role_that_may_create_nothing(empty_database: str) -> None:
         statements = message[message.index("CREATE") :]
         assert statements.count(";") == 3
         with connected(empty_database) as connection:
-            connection.execute(statements)  # type: ignore[arg-type]
+            connection.execute(statements)
         migrate(url)
         works(url)
 
@@ -329,7 +329,7 @@ def test_a_role_that_may_not_create_extensions(empty_database: str) -> None:
         assert "CREATE EXTENSION IF NOT EXISTS vector SCHEMA public;" in message
         assert "CREATE EXTENSION IF NOT EXISTS btree_gin SCHEMA public;" in message
         with connected(empty_database) as connection:
-            connection.execute(message[message.index("CREATE") :])  # type: ignore[arg-type]
+            connection.execute(message[message.index("CREATE") :])
         migrate(url)
         works(url)
 

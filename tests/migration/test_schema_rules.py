@@ -89,7 +89,7 @@ def test_keys_sort_by_bytes(admin: psycopg.Connection) -> None:
 
 def test_the_choices_that_are_costly_to_change(admin: psycopg.Connection) -> None:
     def one(query: str) -> object:
-        row = admin.execute(query).fetchone()  # type: ignore[arg-type]
+        row = admin.execute(query).fetchone()
         assert row is not None
         return row[0]
 

@@ -17,7 +17,7 @@ WHEN = datetime(2024, 1, 1, tzinfo=UTC)
 def test_fields_are_normalised() -> None:
     made = Filter(
         memory_types=["ep", MemoryType.SEMANTIC],
-        kinds={"fact"},
+        kinds=["fact"],
         tags_any=["a"],
         tags_all=("b", "c"),
         status="active",
@@ -41,7 +41,8 @@ def test_fields_are_normalised() -> None:
 @pytest.mark.parametrize("name", ["memory_types", "kinds", "tags_any", "tags_all", "status"])
 def test_empty_is_no_condition(name: str) -> None:
     """In the same form as none, since a compiled statement is kept by the conditions present."""
-    for empty in ([], (), None):
+    empties: tuple[Any, ...] = ([], (), None)
+    for empty in empties:
         made = Filter(**{name: empty})
         assert made == Filter()
         criteria = Criteria(scope=Scope(tenant_id="t"), filter=made)
