@@ -162,3 +162,11 @@ def test_bad_sessions(anytenant: Memory, session_id: Any) -> None:
 def test_one_message_is_no_list(anytenant: Memory, messages: Any) -> None:
     with pytest.raises(ValueError, match="messages must be a list"):
         anytenant.add_messages(messages, session_id="s1")
+
+
+def test_two_users_may_have_sessions_of_one_name(store: MemoryStore) -> None:
+    messages = [{"speaker": "user", "text": "hello"}, {"speaker": "assistant", "text": "hi"}]
+    for user in ("ann", "bob"):
+        results = store.tenant("acme", user_id=user).add_messages(messages, session_id="chat-1")
+        assert [result.status for result in results] == ["created", "created"]
+    assert store.tenant("acme").count() == 4

@@ -164,8 +164,10 @@ class Reader:
         given = {name: value[name] for name in value.keys() & (ADD_FIELDS - _SPOKEN)}
         if others := {name: value[name] for name in value.keys() - ADD_FIELDS - _SPOKEN}:
             given["metadata"] = {**others, **(given.get("metadata") or {})}
+        user = given.get("user_id") or self._scope.user_id
+        derived = message_id(session, stamp, speaker, said, occurrence, user_id=user)
         given = {"memory_type": "episodic"} | given | {
-            "id": _key(value.get("id")) or message_id(session, stamp, speaker, said, occurrence),
+            "id": _key(value.get("id")) or derived,
             "session_id": session,
             # without a time of its own, a message happens now, in the order of the file
             "timestamp": when or self._clock + timedelta(microseconds=number),

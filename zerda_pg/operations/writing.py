@@ -174,6 +174,7 @@ def _message_drafts(
     """A draft a message; its id is the same whenever the same conversation is written again."""
     occurrences: dict[tuple[str, str, str], int] = {}
     clock = datetime.now(UTC)
+    user = user_id or scope.user_id
     for number, message in enumerate(messages):
         name = f"messages[{number}]"
         speaker, said, when = message_parts(message, name)
@@ -181,7 +182,7 @@ def _message_drafts(
         key = (stamp, speaker, said)
         occurrences[key] = occurrences.get(key, 0) + 1
         given: dict[str, Any] = {
-            "id": message.get("id") or message_id(session_id, *key, occurrences[key]),
+            "id": message.get("id") or message_id(session_id, *key, occurrences[key], user_id=user),
             "memory_type": "episodic",
             "session_id": session_id,
             "user_id": user_id,
@@ -211,7 +212,13 @@ def message_parts(message: object, name: str) -> tuple[str, str, datetime | None
     return str(speaker), str(said), None if when is None else parse_time(when, f"{name}: timestamp")
 
 
-def message_id(session_id: str, stamp: str, speaker: str, said: str, occurrence: int) -> str:
-    """128 bits over what makes a message itself; a repeated "ok" differs by its occurrence."""
-    parts = json.dumps([session_id, stamp, speaker, said, occurrence], ensure_ascii=False)
+def message_id(
+    session_id: str, stamp: str, speaker: str, said: str, occurrence: int, *, user_id: str | None
+) -> str:
+    """128 bits over what makes a message itself; a repeated "ok" differs by its occurrence.
+
+    A user's session is his own: two users may have one of the same name.
+    """
+    owner = [] if user_id is None else [user_id]
+    parts = json.dumps([session_id, stamp, speaker, said, occurrence, *owner], ensure_ascii=False)
     return "msg-" + hashlib.sha256(parts.encode("utf-8")).hexdigest()[:32]
