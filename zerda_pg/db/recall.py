@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,26 +141,21 @@ def _parameters(question: Question) -> dict[str, Any]:
 def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
     # one order of rows, so that nothing after depends on the plan
     rows = sorted(found, key=lambda row: str(row.id))
-    columns = {
-        name: [getattr(row, name) for row in rows]
-        for name in (
-            "id", "version", "arms", "kind", "session_id", "similarity", "lexical",
-            "lexical_total", "age", "updated_age", "accessed_age", "importance", "access_count",
-            "degree", "touched", "bytes", "head", "matched", "seeds", "steps", "successors",
-            "now", "terms", "vector", "exact", "ann_model_id",
-        )
-    }  # fmt: skip
+    # by columns at once: an attribute of a row costs 0.3 µs, of 26 by 400 rows 3 ms
+    columns: Mapping[str, Sequence[Any]] = defaultdict(tuple)
+    if rows:
+        columns = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))
 
     def floats(name: str) -> NDArray[np.float64]:
         return np.array(columns[name], dtype=np.float64)
 
-    ids: list[str] = columns["id"]
+    ids = [str(entry_id) for entry_id in columns["id"]]
     row_of = {entry_id: row for row, entry_id in enumerate(ids)}
     terms: list[Any] = next((listed for listed in columns["terms"] if listed), [])
     tested = terms[: shape.arms.drivers + shape.arms.common]
     signals = Signals(
         ids=ids,
-        kinds=columns["kind"],
+        kinds=list(columns["kind"]),
         similarity=floats("similarity"),
         lexical=floats("lexical"),
         lexical_total=float(columns["lexical_total"][0]) if ids else 0.0,
@@ -172,7 +168,7 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         touched=np.array(columns["touched"], dtype=np.bool_),
         now=float(columns["now"][0]) if ids else 0.0,
         sizes=np.array(columns["bytes"], dtype=np.int64),
-        heads=columns["head"],
+        heads=list(columns["head"]),
         term_idf=np.array([term[4] for term in tested], dtype=np.float64),
         matched=_bits(columns["matched"], len(tested)),
         links=_links(columns["seeds"], columns["steps"], row_of),
@@ -190,8 +186,8 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
     )
     return Gathered(
         signals=signals,
-        versions=columns["version"],
-        sessions=columns["session_id"],
+        versions=list(columns["version"]),
+        sessions=list(columns["session_id"]),
         sizes=np.array(columns["bytes"], dtype=np.int64),
         arms=np.array(columns["arms"], dtype=np.int64),
         terms=[
