@@ -23,10 +23,10 @@ FAIR_SHARE = 0.5
 PART = 0.125
 """Of the budget: what a part may take."""
 
-PARTS = 2
+PARTS = 1
 """Most memories shown in part, out of the `PARTS_FROM` best."""
 
-PARTS_FROM = 5
+PARTS_FROM = 3
 
 TRIALS = 24
 """Memories that are tried one by one in what is left of the budget."""
