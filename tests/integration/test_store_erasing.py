@@ -25,7 +25,7 @@ def leave_traces(store: MemoryStore, memory: Memory) -> None:
     memory.update("e", content=f"The {SECRET} lived here")
     memory.relate("e", "stays")
     memory.relate("stays", "e", "has_child")
-    memory.search(SECRET, current_session="s1")
+    memory.search(SECRET, current_session="s1", k=1)
     store.flush()
 
 
