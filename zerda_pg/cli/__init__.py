@@ -11,6 +11,7 @@ import zerda_pg.cli.database
 import zerda_pg.cli.demo
 import zerda_pg.cli.reading
 import zerda_pg.cli.recalling
+import zerda_pg.cli.upkeep
 import zerda_pg.cli.writing  # noqa: F401 - each registers its commands
 from zerda_pg.cli.application import main
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -13,6 +11,7 @@ from typer import Argument, Option
 from zerda_pg.cli.application import command
 from zerda_pg.cli.failures import FOUND, NOTHING, USAGE, say
 from zerda_pg.cli.options import Call, Text, json_object, lifetime, moment, text_of
+from zerda_pg.cli.progress import progress_bar
 
 __all__: list[str] = []
 
@@ -110,7 +109,7 @@ def import_file(
         with Path(file).open("rb"):
             pass
     source: str | IO[bytes] = sys.stdin.buffer if file == "-" else file
-    with call.memory(model=True) as memory, _progress() as progress:
+    with call.memory(model=True) as memory, progress_bar("importing") as progress:
         report = memory.import_file(
             source,
             if_exists=if_exists,  # type: ignore[arg-type]
@@ -136,26 +135,3 @@ def import_file(
     if report["failed"]:
         return USAGE
     return FOUND if report["lines"] else NOTHING
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int | None], None] | None]:
-    """A bar on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("importing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("import", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, models, portable
@@ -19,7 +18,7 @@ from zerda_pg.db.changes import begin_write, record_changes
 from zerda_pg.db.facts import Model
 from zerda_pg.db.models import Unembedded
 from zerda_pg.db.portable import SECTIONS
-from zerda_pg.errors import AlreadyExistsError, InvalidContentError
+from zerda_pg.errors import AlreadyExistsError, InvalidContentError, ZerdaError
 from zerda_pg.ids import check_id
 from zerda_pg.operations.batches import BATCH_CHARACTERS, BATCH_ROWS
 from zerda_pg.operations.exporting import FORMAT, Progress
@@ -221,17 +220,21 @@ def _store(core: Core, lines: Sequence[Line], run: Restore) -> Steps[None]:
             yield from _store_entries(core, lines, run)
         else:
             yield from _store_rows(lines, run)
-    except (ValueError, AlreadyExistsError, DBAPIError) as error:
-        state = getattr(getattr(error, "orig", None), "sqlstate", None)
-        if isinstance(error, DBAPIError) and (state or "")[:2] not in _REFUSED:
+    except (ValueError, ZerdaError) as error:
+        if not (isinstance(error, ValueError | AlreadyExistsError) or _tells_of_a_value(error)):
             raise
         if len(lines) == 1:
-            reason = str(error) if state is None else f"is refused by the database ({state})"
-            run.reject(lines[0].number, reason)
+            run.reject(lines[0].number, error)
             return
         middle = len(lines) // 2
         yield from _store(core, lines[:middle], run)
         yield from _store(core, lines[middle:], run)
+
+
+def _tells_of_a_value(error: ZerdaError) -> bool:
+    """Whether the database refused a row, and not the work as such."""
+    state = getattr(getattr(error.__cause__, "orig", None), "sqlstate", None)
+    return str(state)[:2] in _REFUSED
 
 
 def _store_rows(lines: Sequence[Line], run: Restore) -> Steps[None]:
