@@ -160,7 +160,7 @@ def explain(
         return list(wanted)
 
     found, _, timer = yield from recalled(
-        core, scope, task, options, wanted=options.k, choose=choose
+        core, scope, task, options, wanted=max(options.k, WIDEST // 2), choose=choose
     )
     report = report_of(found, options, timer)
     rows = _explained(found, options)

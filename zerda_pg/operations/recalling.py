@@ -182,10 +182,16 @@ def question_of(core: Core, scope: Scope, query: str, options: SearchOptions) ->
 def shape_of(
     core: Core, question: Question, options: SearchOptions, ranker: Ranker, wanted: int
 ) -> GatherShape:
-    """Arms that bring at least twice what is wanted, in few sizes, since each is compiled."""
-    arms = Arms()
-    while arms.dense < 2 * wanted:
-        arms = Arms(dense=arms.dense * 2, lexical=arms.lexical * 2)
+    """What to gather: arms in few sizes, since each is compiled.
+
+    A ranker of one channel keeps that arm's order, so the arm need bring no more than is wanted;
+    others choose from at least twice as many.
+    """
+    alone = isinstance(ranker, ChannelRanker)
+    size = 16 if alone else Arms().dense
+    while size < (wanted if alone else 2 * wanted):
+        size *= 2
+    arms = Arms(dense=size, lexical=size)
     hybrid_mode = options.mode == "hybrid"
     criteria = question.criteria
     ann = core.ann_dimensions(criteria.scope.tenant_id, question.model_id)
