@@ -134,6 +134,28 @@ def test_an_interrupted_import_goes_on(database: str, tmp_path: Path) -> None:
         assert dump(database, "copy") == dump(database, "acme")
 
 
+def test_many_import_the_same_file_at_once(database: str, tmp_path: Path) -> None:
+    path = tmp_path / "acme.jsonl"
+    created: list[int] = []
+    with MemoryStore.open(database, embedder="hashing") as store:
+        fill(store.tenant("acme"))
+        store.flush()
+        store.tenant("acme").export(path, vectors=True)
+        importers = [
+            threading.Thread(
+                target=lambda: created.append(store.tenant("copy").import_file(path)["created"])
+            )
+            for _ in range(5)
+        ]
+        for importer in importers:
+            importer.start()
+        for importer in importers:
+            importer.join(60)
+        store.flush()
+        assert sum(created) == 453
+        assert dump(database, "copy") == dump(database, "acme")
+
+
 def test_a_cut_off_gzip_is_told(memory: Memory, tmp_path: Path) -> None:
     memory.add_many([{"content": f"entry {n}"} for n in range(50)])
     memory.export(tmp_path / "a.gz")

@@ -245,6 +245,23 @@ def test_a_write_under_way_is_waited_for(database: str, admin: psycopg.Connectio
         assert lacking(admin, 96) == 0
 
 
+def test_two_at_once(database: str, admin: psycopg.Connection) -> None:
+    with filled("sync", database):
+        reports: list[dict[str, object]] = []
+        runs = [
+            threading.Thread(target=lambda: reports.append(zerda_pg.reembed(database, NEW)))
+            for _ in range(3)
+        ]
+        for run in runs:
+            run.start()
+        for run in runs:
+            run.join(60)
+        assert len(reports) == 3
+        assert sum(int(str(report["embedded"])) for report in reports) == 2 * len(TEXTS)
+        assert states(admin) == {64: "retired", 96: "active"}
+        assert lacking(admin, 96) == 0
+
+
 def test_an_empty_database_takes_the_model_at_once(
     database: str, admin: psycopg.Connection
 ) -> None:

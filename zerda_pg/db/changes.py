@@ -13,7 +13,7 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -116,39 +116,43 @@ class Recorded:
     changed_at: datetime
 
 
+# Asked by itself, before the rows are read: where the tables are distributed, it is the
+# coordinator's transactions that count.
+_HORIZON = text(
+    "SELECT zerda.changes_horizon(:tenant)::text AS horizon, "
+    "pg_snapshot_xmax(pg_current_snapshot())::text AS newest, zerda.cluster_identity() AS cluster"
+)
+
 # A new window is found by its transactions, a begun one goes on by its rows' numbers: neither
 # passes over what was read before.
 _PAGE = """
-    WITH feed AS MATERIALIZED (
-        SELECT t.changes_enabled AS enabled, t.changes_epoch AS epoch,
-               t.changes_since::text::numeric AS since, t.changes_swept AS swept,
-               zerda.cluster_identity() AS cluster,
-               zerda.changes_horizon(:tenant)::text::numeric AS horizon,
-               pg_snapshot_xmax(pg_current_snapshot())::text::numeric AS newest
-        FROM (SELECT 1) AS always
-        LEFT JOIN zerda.tenants t ON t.tenant_id = :tenant
-    ), page AS {materialized} (
-        SELECT c.xid, c.seq, c.entry_id, c.operation, c.changed_at
+    WITH page AS {materialized} (
+        SELECT c.seq, c.entry_id, c.operation, c.changed_at
         FROM zerda.changes c
-        WHERE c.tenant_id = :tenant AND c.xid >= CAST(:low AS xid8) AND c.xid < {high}
-          AND c.seq > :seq
+        WHERE c.tenant_id = :tenant AND c.xid >= CAST(:low AS xid8)
+          AND c.xid < CAST(:high AS xid8) AND c.seq > :seq
     )
-    SELECT feed.*, page.seq, page.entry_id, page.operation, page.changed_at
-    FROM feed LEFT JOIN (SELECT * FROM page ORDER BY seq LIMIT :limit) AS page ON true
+    SELECT t.changes_enabled AS enabled, t.changes_epoch AS epoch,
+           t.changes_since::text AS since, t.changes_swept AS swept,
+           page.seq, page.entry_id, page.operation, page.changed_at
+    FROM zerda.tenants t
+    LEFT JOIN (SELECT * FROM page ORDER BY seq LIMIT :limit) AS page ON true
+    WHERE t.tenant_id = :tenant
     ORDER BY page.seq
 """
 
-_NEW_WINDOW = text(
-    _PAGE.format(materialized="MATERIALIZED", high="(SELECT CAST(horizon::text AS xid8) FROM feed)")
-)
-_BEGUN_WINDOW = text(_PAGE.format(materialized="NOT MATERIALIZED", high="CAST(:high AS xid8)"))
+_NEW_WINDOW = text(_PAGE.format(materialized="MATERIALIZED"))
+_BEGUN_WINDOW = text(_PAGE.format(materialized="NOT MATERIALIZED"))
 
 
 def newest_position(connection: Connection, tenant_id: str) -> Position:
-    """The position after everything that is over now."""
-    row = _page(connection, tenant_id, Position(epoch="", low=0, high=0, seq=0), limit=1)[0]
-    _check_feed(row, tenant_id)
-    return Position(epoch=row.epoch, low=int(row.horizon), high=int(row.horizon), seq=0)
+    """The position after everything that is over now, of a feed that is on."""
+    now = connection.execute(_HORIZON, {"tenant": tenant_id}).one()
+    epoch = connection.scalar(
+        text("SELECT changes_epoch FROM zerda.tenants WHERE tenant_id = :tenant"),
+        {"tenant": tenant_id},
+    )
+    return Position(epoch=str(epoch), low=int(now.horizon), high=int(now.horizon), seq=0)
 
 
 def read_changes(
@@ -157,7 +161,7 @@ def read_changes(
     """The next changes after a position, and the position after them.
 
     Args:
-        connection: Reads in one statement, so by one snapshot.
+        connection: In autocommit.
         tenant_id: Whose feed.
         since: None: from the oldest change that is kept.
         limit: Most changes.
@@ -167,63 +171,56 @@ def read_changes(
             feed, or of another database.
     """
     start = since or Position(epoch="", low=0, high=0, seq=0)
-    rows = _page(connection, tenant_id, start, limit=limit + 1)
-    head = rows[0]
-    _check_feed(head, tenant_id)
-    if since is not None:
-        _check_position(head, since)
+    now = connection.execute(_HORIZON, {"tenant": tenant_id}).one()
     closed = start.low == start.high
-    high = max(start.high, int(head.horizon)) if closed else start.high
+    high = max(start.high, int(now.horizon)) if closed else start.high
+    rows = connection.execute(
+        _NEW_WINDOW if closed else _BEGUN_WINDOW,
+        {
+            "tenant": tenant_id, "low": str(start.low), "high": str(high), "seq": start.seq,
+            "limit": limit + 1,
+        },
+    ).all()  # fmt: skip
+    epoch = _checked_epoch(rows, now.cluster, tenant_id)
+    if since is not None:
+        _check_position(rows[0], since, int(now.newest))
     found = [row for row in rows if row.seq is not None]
-    more = len(found) > limit
-    after = Position(epoch=head.epoch, low=high, high=high, seq=0)
     recorded = [
         Recorded(
-            position=Position(epoch=head.epoch, low=start.low, high=high, seq=row.seq),
+            position=Position(epoch=epoch, low=start.low, high=high, seq=row.seq),
             entry_id=row.entry_id, operation=row.operation, changed_at=row.changed_at,
         )
         for row in found[:limit]
     ]  # fmt: skip
-    if more:
+    if len(found) > limit:
         return recorded, recorded[-1].position
-    if recorded:
-        last = recorded[-1]
-        recorded[-1] = Recorded(
-            position=after, entry_id=last.entry_id, operation=last.operation,
-            changed_at=last.changed_at,
-        )  # fmt: skip
+    after = Position(epoch=epoch, low=high, high=high, seq=0)
+    if recorded:  # the window ends with it
+        recorded[-1] = replace(recorded[-1], position=after)
     return recorded, after
 
 
-def _page(connection: Connection, tenant_id: str, start: Position, *, limit: int) -> Sequence[Any]:
-    statement = _NEW_WINDOW if start.low == start.high else _BEGUN_WINDOW
-    parameters: dict[str, Any] = {
-        "tenant": tenant_id, "low": str(start.low), "seq": start.seq, "limit": limit
-    }  # fmt: skip
-    if statement is _BEGUN_WINDOW:
-        parameters["high"] = str(start.high)
-    return connection.execute(statement, parameters).all()
-
-
-def _check_feed(head: Any, tenant_id: str) -> None:
-    if not head.enabled:
+def _checked_epoch(rows: Sequence[Any], cluster: str, tenant_id: str) -> str:
+    if not rows or not rows[0].enabled:
         raise ConfigError(
             f"the change feed of tenant {tenant_id!r} is off: switch it on by enable_changes()"
         )
-    if not str(head.epoch).startswith(f"{head.cluster}-"):
+    epoch = str(rows[0].epoch)
+    if not epoch.startswith(f"{cluster}-"):
         raise ConfigError(
             f"the change feed of tenant {tenant_id!r} was recorded in another database, of which "
             "this one is a copy: start it afresh by enable_changes()"
         )
+    return epoch
 
 
-def _check_position(head: Any, since: Position) -> None:
+def _check_position(head: Any, since: Position, newest: int) -> None:
     if since.epoch != head.epoch:
         raise ConfigError(
             "since is a position of another change feed: of another tenant or database, or from "
             "before the feed was switched off. Read the entries again, and follow from since=None"
         )
-    if since.high > int(head.newest):
+    if since.high > newest:
         raise ConfigError(
             "since lies ahead of this database, which was set back to an earlier state. Read the "
             "entries again, and follow from since=None"
