@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from zerda_pg.db.engine import CollisionError, translated
 from zerda_pg.embedding import aembed_documents, aembed_query, embed_documents, embed_query
-from zerda_pg.errors import ZerdaError
+from zerda_pg.errors import ConfigError, ZerdaError
 from zerda_pg.steps import (
     Background,
     Embed,
@@ -45,6 +45,8 @@ ATTEMPTS = 6
 THREADS = 2
 """Of a synchronous store, for what goes on beside its callers."""
 
+CLOSED = "the store is closed: open another"
+
 PENDING = 1000
 """Background tasks waiting at most; beyond, the caller does the work himself."""
 
@@ -67,9 +69,12 @@ class SyncDriver:
         self._threads: ThreadPoolExecutor | None = None
         self._process = 0
         self._pending: set[Future[None]] = set()
+        self._closed = False
 
     def run(self, steps: Steps[T]) -> T:
         """Perform an operation and return its result."""
+        if self._closed:
+            raise ConfigError(CLOSED)
         try:
             step = next(steps)
             while True:
@@ -153,6 +158,7 @@ class SyncDriver:
 
     def close(self) -> None:
         """Finish the work in the background, then close the connections."""
+        self._closed = True
         if self._threads is not None and self._process == os.getpid():
             self._threads.shutdown(wait=True)
             self._threads = None
@@ -168,9 +174,12 @@ class AsyncDriver:
         self._owned = owned
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._pending: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def run(self, steps: Steps[T]) -> T:
         """Perform an operation and return its result."""
+        if self._closed:
+            raise ConfigError(CLOSED)
         try:
             step = next(steps)
             while True:
@@ -245,6 +254,7 @@ class AsyncDriver:
 
     async def close(self) -> None:
         """Finish the work in the background, then close the connections."""
+        self._closed = True
         await self.flush()
         if self._owned:
             await self.engine.dispose()

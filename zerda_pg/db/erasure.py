@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, select, text, update
+from sqlalchemy import Connection, delete, func, select, text, update
 
 from zerda_pg.db.changes import begin_write, record_changes
 from zerda_pg.db.schema import (
@@ -46,8 +46,7 @@ def purge(
 ) -> dict[str, int]:
     """Erase entries from every table; the counts of erased rows by table.
 
-    A user's scope erases that user's entries only, not those that all users see. The tenant's
-    word statistics hold words of what is erased, so they go too, to be counted again.
+    A user's scope erases that user's entries only, not those that all users see.
     """
     recorded = begin_write(connection, scope.tenant_id)
     chosen = (
@@ -63,6 +62,7 @@ def purge(
     counts: dict[str, int] = {}
     if not ids:
         return counts
+    _forget_words(connection, scope.tenant_id, ids)
     for table, columns in _HANGING:
         counts[table.name] = sum(
             connection.execute(
@@ -77,7 +77,7 @@ def purge(
     ).rowcount
     if recorded:
         record_changes(connection, scope.tenant_id, ids, "deleted")
-    forget_lexemes(connection, scope.tenant_id)
+    _forget_emptied(connection, scope.tenant_id)
     return counts
 
 
@@ -91,23 +91,61 @@ def forget_session(connection: Connection, scope: Scope, session_id: str) -> int
     ).rowcount
 
 
-def forget_lexemes(connection: Connection, tenant_id: str) -> None:
-    """Drop a tenant's word statistics; the next search of a large tenant has them counted.
+def _forget_words(connection: Connection, tenant_id: str, ids: Sequence[str]) -> None:
+    """Take the words of entries (and of what they said before) out of the tenant's statistics.
 
-    A count that goes on has seen what is erased here: it is waited for, not outrun.
+    A word that then counts for less than two entries goes: what stays is said by others. A
+    count that goes on is waited for, since it may have seen what is erased here.
     """
     connection.execute(
         text("SELECT pg_advisory_xact_lock(hashtextextended('zerda lexemes ' || :tenant, 0))"),
         {"tenant": tenant_id},
     )
+    parameters = {"tenant": tenant_id, "ids": list(ids)}
+    words = connection.execute(
+        text(
+            "SELECT said.word, count(*) AS entries FROM ("
+            "SELECT e.id, unnest(tsvector_to_array(e.search)) AS word FROM zerda.entries e "
+            "WHERE e.tenant_id = :tenant AND e.id = ANY(:ids) "
+            "UNION "
+            "SELECT o.id, unnest(tsvector_to_array(o.search)) FROM zerda.entry_versions o "
+            "WHERE o.tenant_id = :tenant AND o.id = ANY(:ids)) AS said GROUP BY said.word"
+        ),
+        parameters,
+    ).all()
+    counted = {
+        "tenant": tenant_id,
+        "words": [row.word for row in words],
+        "entries": [row.entries for row in words],
+    }
+    connection.execute(
+        text(
+            "UPDATE zerda.lexemes l SET entries = l.entries - said.entries "
+            "FROM unnest(CAST(:words AS text[]), CAST(:entries AS int[])) AS said (word, entries) "
+            "WHERE l.tenant_id = :tenant AND l.lexeme = said.word"
+        ),
+        counted,
+    )
+    connection.execute(
+        text(
+            "DELETE FROM zerda.lexemes l "
+            "WHERE l.tenant_id = :tenant AND l.lexeme = ANY(:words) AND l.entries < 2"
+        ),
+        counted,
+    )
+
+
+def _forget_emptied(connection: Connection, tenant_id: str) -> None:
+    """Of a tenant without entries nothing stays but a change feed that is on."""
+    left = connection.scalar(select(entries.c.id).where(entries.c.tenant_id == tenant_id).limit(1))
+    if left is not None:
+        return
     connection.execute(delete(lexemes).where(lexemes.c.tenant_id == tenant_id))
     connection.execute(
         update(tenants)
-        .where(tenants.c.tenant_id == bindparam("tenant"))
-        .values(entries_counted=0, counted_at=None),
-        {"tenant": tenant_id},
+        .where(tenants.c.tenant_id == tenant_id)
+        .values(entries_counted=0, counted_at=None)
     )
-    # a row that says nothing beyond the defaults is one trace less
     connection.execute(
         delete(tenants).where(
             tenants.c.tenant_id == tenant_id,
