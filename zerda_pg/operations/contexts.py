@@ -14,7 +14,7 @@ from zerda_pg.db.recall import ARM_BITS, Gathered
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.filters import Filter
 from zerda_pg.ids import check_id
-from zerda_pg.operations.packer import Packer, PackingOptions
+from zerda_pg.operations.packer import Packer, PackingOptions, worth_by_rank
 from zerda_pg.operations.recalling import (
     Recalled,
     SearchOptions,
@@ -84,7 +84,7 @@ def _worth_fetching(
     if not estimated or packing.packing == "optimal":
         return order[:WIDEST]
     return pack(
-        ranking.scores,
+        worth_by_rank(ranking),
         np.maximum(1, gathered.sizes // BYTES_PER_TOKEN),
         budget=packing.token_budget * SLACK,
         policy=packing.packing,

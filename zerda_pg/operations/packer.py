@@ -12,10 +12,11 @@ from zerda_pg.operations.recalling import Recalled
 from zerda_pg.render import renderer_of
 from zerda_pg.scoring.excerpt import excerpt
 from zerda_pg.scoring.packing import Policy, check_policy, pack, value_order
+from zerda_pg.scoring.signals import Floats, Ranking
 from zerda_pg.text import body_of
 from zerda_pg.tokens import TokenCounter
 
-__all__ = ["Packer", "PackingOptions"]
+__all__ = ["Packer", "PackingOptions", "worth_by_rank"]
 
 FAIR_SHARE = 0.5
 """Of the budget: a longer memory that was not packed is shown in part."""
@@ -60,6 +61,17 @@ class PackingOptions:
         renderer_of(self.render)
 
 
+def worth_by_rank(ranking: Ranking) -> Floats:
+    """(n,) scores that fall along the order: the highest score belongs to the first.
+
+    A ranker that diversifies puts rows elsewhere than their scores say, and packing must weigh
+    what the ranker decided.
+    """
+    worth = ranking.scores.copy()
+    worth[ranking.order] = np.sort(ranking.scores[ranking.order])[::-1]
+    return worth
+
+
 class Packer:
     """Packs by each memory's own tokens, then holds the rendered whole to the budget.
 
@@ -74,6 +86,7 @@ class Packer:
         self._render = renderer_of(packing.render)
         self._ids = found.gathered.signals.ids
         self._rows = [row for row in found.ranking.order if self._ids[row] in found.entries]
+        self._worth = worth_by_rank(found.ranking)
         self._lengths = np.ones(len(self._ids), dtype=np.int64)
         self._rejected: dict[int, str] = {}
         self.chosen: list[int] = []
@@ -115,7 +128,7 @@ class Packer:
         room = budget - without
         for _ in range(6):
             outcome = pack(
-                self._found.ranking.scores, self._lengths, budget=max(0, room),
+                self._worth, self._lengths, budget=max(0, room),
                 top_k=self._packing.top_k, policy=self._packing.packing, order=self._rows,
             )  # fmt: skip
             self._take(outcome.chosen)
@@ -132,7 +145,7 @@ class Packer:
         budget, top_k = self._packing.token_budget, self._packing.top_k
         order = self._rows
         if self._packing.packing == "value":
-            order = value_order(self._found.ranking.scores, self._lengths, self._rows)
+            order = value_order(self._worth, self._lengths, self._rows)
         trials = 0
         for row in order:
             if trials >= TRIALS or (top_k is not None and len(self.chosen) >= top_k):

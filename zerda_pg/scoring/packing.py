@@ -27,9 +27,9 @@ Reason = Literal["over_budget", "beyond_top_k"]
 
 LENGTH_EXPONENT = 0.2
 """γ of `value`, no unit. Measured over three question sets with the default ranker, which itself
-counts words in long texts for less: 0 loses 7 points of evidence at 1,000 tokens where messages
-are long, 0.5 loses 4 at 500 tokens everywhere. By a plain mix of cosine and words 0.25 to 0.5
-were best."""
+counts words in long texts for less: 0 loses a point of evidence at 2,000 tokens where messages are
+long, 0.5 loses 4.5 at 500 tokens where they are short. Packing by a ranker that does not look at
+lengths, 0.25 to 0.5 were best."""
 
 FLOOR_RANK = 200
 """Rank of the candidate whose score counts as worth nothing in `value`; measured with γ."""
