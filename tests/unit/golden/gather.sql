@@ -1,0 +1,99 @@
+WITH terms AS 
+(SELECT found.lexeme AS lexeme, CAST(concat($$'$$, replace(replace(found.lexeme, $$\$$, $$\\$$), $$'$$, $$''$$), $$'$$) AS TSQUERY) AS term, coalesce(zerda.lexemes.entries, 0) AS counted 
+FROM unnest(to_tsvector(CAST(%(language)s AS REGCONFIG), CAST(%(query_text)s AS TEXT))) AS found LEFT OUTER JOIN zerda.lexemes ON zerda.lexemes.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND zerda.lexemes.lexeme = found.lexeme 
+WHERE NOT (found.lexeme ~ $$^[^-./@]+-[^./@]*$$)), 
+drivers AS 
+(SELECT ranked.lexeme AS lexeme, ranked.term AS term, ranked.counted AS counted, ranked.place AS place, ranked.place <= 2 OR ranked.up_to <= 4000 AND ranked.place <= 48 AS drives 
+FROM (SELECT terms.lexeme AS lexeme, terms.term AS term, terms.counted AS counted, sum(terms.counted) OVER (ORDER BY terms.counted, length(terms.lexeme) DESC, terms.lexeme ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS up_to, row_number() OVER (ORDER BY terms.counted, length(terms.lexeme) DESC, terms.lexeme) AS place 
+FROM terms) AS ranked), 
+postings AS 
+(SELECT drivers.lexeme AS lexeme, matching.id AS id 
+FROM drivers JOIN LATERAL (SELECT e.id AS id 
+FROM zerda.entries AS e 
+WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND e.status IN ('active') AND (e.valid_to IS NULL OR e.valid_to > now()) AND (e.search @@ drivers.term) 
+ LIMIT 4000) AS matching ON drivers.drives), 
+size AS 
+(SELECT coalesce(nullif((SELECT zerda.tenants.entries_counted 
+FROM zerda.tenants 
+WHERE zerda.tenants.tenant_id = %(tenant)s::VARCHAR COLLATE "C"), 0), (SELECT count(*) AS entries 
+FROM (SELECT 1 
+FROM zerda.entries 
+WHERE zerda.entries.tenant_id = %(tenant)s::VARCHAR COLLATE "C" 
+ LIMIT 4000) AS "some")) AS entries), 
+idf AS 
+(SELECT occurring.lexeme AS lexeme, occurring.term AS term, occurring.counted AS counted, occurring.drives AS drives, occurring.place AS place, occurring.entries AS entries, ln(1.0 + (greatest(CAST(size.entries AS DOUBLE PRECISION) - CAST(occurring.entries AS DOUBLE PRECISION), 0) + 0.5) / CAST((CAST(occurring.entries AS DOUBLE PRECISION) + 0.5) AS DOUBLE PRECISION)) AS idf 
+FROM (SELECT drivers.lexeme AS lexeme, drivers.term AS term, drivers.counted AS counted, drivers.drives AS drives, drivers.place AS place, CASE WHEN drivers.drives THEN coalesce(frequency.entries, 0) ELSE drivers.counted END AS entries 
+FROM drivers LEFT OUTER JOIN (SELECT postings.lexeme AS lexeme, count(*) AS entries 
+FROM postings GROUP BY postings.lexeme) AS frequency ON frequency.lexeme = drivers.lexeme) AS occurring JOIN size ON true), 
+dense AS 
+(SELECT v.entry_id AS id, v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) AS distance, true AS exact 
+FROM zerda.embeddings AS v 
+WHERE v.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (v.expires_at IS NULL OR v.expires_at > now()) AND v.status IN ('active') AND (v.valid_to IS NULL OR v.valid_to > now()) AND v.model_id = %(model)s::INTEGER ORDER BY v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) 
+ LIMIT 200), 
+matched AS 
+(SELECT postings.id AS id, sum(idf.idf) AS lexical, bit_or(CAST(1 AS BIGINT) << CAST(idf.place - 1 AS INTEGER)) AS matched 
+FROM postings JOIN idf ON idf.lexeme = postings.lexeme GROUP BY postings.id), 
+lexical AS 
+(SELECT matched.id AS id, matched.lexical AS lexical 
+FROM matched ORDER BY matched.lexical DESC, matched.id 
+ LIMIT 200), 
+recent AS 
+(SELECT e.id AS id 
+FROM zerda.entries AS e 
+WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND e.status IN ('active') AND (e.valid_to IS NULL OR e.valid_to > now()) ORDER BY e.created_at DESC, e.id DESC 
+ LIMIT 20), 
+seeds AS 
+(SELECT best_lexical.id AS id 
+FROM (SELECT lexical.id AS id 
+FROM lexical ORDER BY lexical.lexical DESC, lexical.id 
+ LIMIT 40) AS best_lexical UNION SELECT best_dense.id AS id 
+FROM (SELECT dense.id AS id 
+FROM dense ORDER BY dense.distance 
+ LIMIT 40) AS best_dense), 
+seated AS 
+(SELECT own.id AS id, own.session_id AS session_id, own.created_at AS created_at 
+FROM zerda.entries AS own JOIN seeds ON seeds.id = own.id 
+WHERE own.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND own.session_id IS NOT NULL), 
+graph AS 
+(SELECT seeds.id AS seed, edge.target_id AS id, CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS step 
+FROM zerda.edges AS edge JOIN seeds ON seeds.id = edge.source_id 
+WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.relation IN ('precedes', 'related', 'has_child') UNION ALL SELECT seeds.id AS id, edge.source_id AS source_id, -CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS anon_1 
+FROM zerda.edges AS edge JOIN seeds ON seeds.id = edge.target_id 
+WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.relation IN ('precedes', 'related', 'has_child') UNION ALL SELECT seated.id AS seed, near.id AS id, near.step AS step 
+FROM seated JOIN LATERAL (SELECT turns.id AS id, CAST(row_number() OVER () AS INTEGER) AS step 
+FROM (SELECT turn.id AS id 
+FROM zerda.entries AS turn 
+WHERE turn.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND turn.session_id = seated.session_id AND (turn.created_at, turn.id) > (seated.created_at, seated.id) ORDER BY turn.created_at, turn.id 
+ LIMIT 2) AS turns) AS near ON true UNION ALL SELECT seated.id AS seed, near.id AS id, -near.step AS step 
+FROM seated JOIN LATERAL (SELECT turns.id AS id, CAST(row_number() OVER () AS INTEGER) AS step 
+FROM (SELECT turn.id AS id 
+FROM zerda.entries AS turn 
+WHERE turn.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND turn.session_id = seated.session_id AND (turn.created_at, turn.id) < (seated.created_at, seated.id) ORDER BY turn.created_at DESC, turn.id DESC 
+ LIMIT 2) AS turns) AS near ON true), 
+found AS 
+(SELECT every.id AS id, bit_or(every.arm) AS arms, max(every.lexical) AS lexical, bit_or(every.matched) AS matched, array_agg(every.seed) FILTER (WHERE every.seed IS NOT NULL) AS seeds, array_agg(every.step) FILTER (WHERE every.seed IS NOT NULL) AS steps 
+FROM (SELECT lexical.id AS id, 1 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::text AS seed, NULL::integer AS step 
+FROM lexical UNION ALL SELECT dense.id AS id, 2 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::text AS seed, NULL::integer AS step 
+FROM dense UNION ALL SELECT recent.id AS id, 4 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::text AS seed, NULL::integer AS step 
+FROM recent UNION ALL SELECT graph.id AS id, 8 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, graph.seed AS seed, graph.step AS step 
+FROM graph UNION ALL SELECT matched.id AS id, 0, CAST(matched.lexical AS DOUBLE PRECISION) AS lexical, matched.matched AS matched, NULL AS anon_2, NULL AS anon__1 
+FROM matched) AS every GROUP BY every.id 
+HAVING bit_or(every.arm) > 0), 
+scored AS 
+(SELECT found.id AS id, e.version AS version, found.arms AS arms, e.kind AS kind, e.status AS status, e.session_id AS session_id, CAST(1.0 - (w.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec)) AS DOUBLE PRECISION) AS similarity, CAST(coalesce(found.lexical, 0.0) + common.lexical AS DOUBLE PRECISION) AS lexical, CAST((SELECT coalesce(sum(idf.idf), 0.0) AS coalesce_1 
+FROM idf 
+WHERE idf.place <= 56) AS DOUBLE PRECISION) AS lexical_total, coalesce(found.matched, 0) | coalesce(common.matched, 0) AS matched, CAST(EXTRACT(epoch FROM now()) AS DOUBLE PRECISION) AS now, CAST(EXTRACT(epoch FROM now() - e.created_at) AS DOUBLE PRECISION) AS age, CAST(EXTRACT(epoch FROM now() - e.updated_at) AS DOUBLE PRECISION) AS updated_age, CAST(EXTRACT(epoch FROM now() - s.last_access) AS DOUBLE PRECISION) AS accessed_age, s.importance * s.decay_factor AS importance, s.access_count AS access_count, 0 AS degree, false AS touched, octet_length(e.body) AS bytes, left(e.body, 240) AS head, found.seeds AS seeds, found.steps AS steps, CASE WHEN (e.status = 'superseded') THEN array((SELECT replaced.target_id 
+FROM zerda.edges AS replaced 
+WHERE replaced.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND replaced.source_id = found.id AND replaced.relation = 'invalidated_by')) END AS successors, CASE WHEN (row_number() OVER () = 1) THEN (SELECT json_agg(json_build_array(idf.lexeme, idf.entries, idf.counted, idf.drives, idf.idf) ORDER BY idf.place) AS json_agg_1 
+FROM idf) END AS terms, CASE WHEN (row_number() OVER () = 1) THEN (SELECT bool_and(dense.exact) AS bool_and_1 
+FROM dense) END AS exact, CASE WHEN (row_number() OVER () = 1) THEN (SELECT zerda.tenants.ann_model_id 
+FROM zerda.tenants 
+WHERE zerda.tenants.tenant_id = %(tenant)s::VARCHAR COLLATE "C") END AS ann_model_id, CASE WHEN (row_number() OVER () = 1) THEN (SELECT zerda.embedding_models.state 
+FROM zerda.embedding_models 
+WHERE zerda.embedding_models.id = %(model)s::INTEGER) END AS model_state, w.embedding AS embedding 
+FROM found JOIN zerda.entries AS e ON e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND e.id = found.id JOIN zerda.entry_state AS s ON s.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND s.entry_id = found.id JOIN LATERAL (SELECT coalesce(sum(idf.idf), 0.0) AS lexical, bit_or(CAST(1 AS BIGINT) << CAST(idf.place - 1 AS INTEGER)) AS matched 
+FROM idf 
+WHERE NOT idf.drives AND idf.place <= 56 AND (e.search @@ idf.term)) AS common ON true LEFT OUTER JOIN zerda.embeddings AS w ON w.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND w.entry_id = found.id AND w.model_id = %(model)s::INTEGER 
+WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND e.status IN ('active') AND (e.valid_to IS NULL OR e.valid_to > now()))
+ SELECT scored.id, scored.version, scored.arms, scored.kind, scored.status, scored.session_id, scored.similarity, scored.lexical, scored.lexical_total, scored.matched, scored.now, scored.age, scored.updated_age, scored.accessed_age, scored.importance, scored.access_count, scored.degree, scored.touched, scored.bytes, scored.head, scored.seeds, scored.steps, scored.successors, scored.terms, scored.exact, scored.ann_model_id, scored.model_state, CASE WHEN (row_number() OVER (ORDER BY coalesce(scored.similarity, 0) + coalesce(scored.lexical / CAST(nullif(scored.lexical_total, 0) AS NUMERIC), 0) DESC, scored.id) <= 40) THEN public.halfvec_send(scored.embedding) END AS vector 
+FROM scored
