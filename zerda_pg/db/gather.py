@@ -18,12 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import (
-    ARRAY,
     CTE,
     ColumnElement,
     Double,
     Select,
-    Text,
     and_,
     bindparam,
     case,
@@ -32,11 +30,9 @@ from sqlalchemy import (
     null,
     or_,
     select,
-    union,
     union_all,
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
-from sqlalchemy.sql.selectable import Subquery
 
 from zerda_pg.db.compiled import compiled
 from zerda_pg.db.criteria import Criteria, now
@@ -47,16 +43,14 @@ from zerda_pg.db.gather_arms import (
     constant,
     cosine_distance,
     dense_arm,
-    graph_arm,
     known_entries,
     lexical_arm,
     recent_arm,
-    relation_list,
     rows_limit,
     term_bit,
 )
+from zerda_pg.db.gather_graph import degree, graph_arm, successors
 from zerda_pg.db.schema import (
-    edges,
     embedding_models,
     embeddings,
     entry_state,
@@ -65,10 +59,6 @@ from zerda_pg.db.schema import (
 )
 
 __all__ = ["Arms", "GatherShape", "gather_sql"]
-
-DEGREE_RELATIONS = ("has_child", "related", "invalidated_by")
-"""Relations that count for degree; `precedes` would drown it."""
-
 
 HEAD = 240
 """Characters of a body that ranking sees: who speaks, and whether a value is told."""
@@ -90,27 +80,6 @@ class GatherShape:
     vectors: bool = False
     """Whether the candidates' vectors are fetched, for diversity."""
     arms: Arms = field(default_factory=Arms)
-
-
-def _both_ends(entry_id: ColumnElement[str], found: CTE, relations: tuple[str, ...]) -> Subquery:
-    """The ids joined to an entry by edges of these relations, in both directions, each once."""
-    out, back = edges.alias("o"), edges.alias("b")
-    there = select(out.c.target_id.label("id")).where(
-        out.c.tenant_id == bindparam("tenant"),
-        out.c.source_id == entry_id,
-        out.c.relation.in_(relation_list(relations)),
-    )
-    here = select(back.c.source_id.label("id")).where(
-        back.c.tenant_id == bindparam("tenant"),
-        back.c.target_id == entry_id,
-        back.c.relation.in_(relation_list(relations)),
-    )
-    return union(there.correlate(found), here.correlate(found)).subquery("ends")
-
-
-def _degree(found: CTE) -> Any:
-    ends = _both_ends(found.c.id, found, DEGREE_RELATIONS)
-    return select(func.count()).where(ends.c.id != found.c.id).correlate(found).scalar_subquery()
 
 
 def _touched(entry_id: ColumnElement[str], session_id: ColumnElement[str]) -> ColumnElement[bool]:
@@ -302,12 +271,12 @@ def _signals(
             cast(func.extract("epoch", clock - s.c.last_access), Double).label("accessed_age"),
             (s.c.importance * s.c.decay_factor).label("importance"),
             s.c.access_count,
-            (_degree(found) if shape.degree else constant("0")).label("degree"),
+            (degree(found) if shape.degree else constant("0")).label("degree"),
             touched.label("touched"),
             func.octet_length(e.c.body).label("bytes"),
             func.left(e.c.body, rows_limit(HEAD)).label("head"),
             found.c.seeds, found.c.steps,
-            case((e.c.status == constant("'superseded'"), _successors(found))).label("successors"),
+            case((e.c.status == constant("'superseded'"), successors(found))).label("successors"),
             terms.label("terms"),
             path.label("exact"),
             indexed.label("ann_model_id"),
@@ -335,22 +304,6 @@ def _with_vectors(scored: CTE, shape: GatherShape, vector_schema: str) -> Select
             vector = case((place <= rows_limit(shape.arms.pool), vector))
     others = [column for column in scored.c if column.key != "embedding"]
     return select(*others, vector.label("vector"))
-
-
-def _successors(found: CTE) -> Any:
-    """What replaced an entry."""
-    e = edges.alias("replaced")
-    return func.array(
-        select(e.c.target_id)
-        .where(
-            e.c.tenant_id == bindparam("tenant"),
-            e.c.source_id == found.c.id,
-            e.c.relation == constant("'invalidated_by'"),
-        )
-        .correlate(found)
-        .scalar_subquery(),
-        type_=ARRAY(Text),
-    )
 
 
 def gather_sql(criteria: Criteria, shape: GatherShape, vector_schema: str) -> str:

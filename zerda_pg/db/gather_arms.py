@@ -1,4 +1,4 @@
-"""The arms of the hot statement, each with a limit: lexical, dense, recent, graph."""
+"""The arms of the hot statement, each with a limit: lexical, dense, recent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from sqlalchemy import (
     DateTime,
     Double,
     Integer,
-    Select,
     Text,
     and_,
     bindparam,
@@ -27,8 +26,6 @@ from sqlalchemy import (
     null,
     or_,
     select,
-    tuple_,
-    union,
     union_all,
 )
 from sqlalchemy.dialects.postgresql import REGCONFIG, TSQUERY
@@ -37,7 +34,6 @@ from sqlalchemy.types import UserDefinedType
 
 from zerda_pg.db.criteria import Criteria, conditions, entry_only, now
 from zerda_pg.db.schema import (
-    edges,
     embeddings,
     entries,
     entry_state,
@@ -47,14 +43,12 @@ from zerda_pg.db.schema import (
 )
 
 __all__ = [
-    "ADJACENT",
     "Arms",
     "approximate_arm",
     "considered",
     "constant",
     "cosine_distance",
     "dense_arm",
-    "graph_arm",
     "known_entries",
     "lexical_arm",
     "recent_arm",
@@ -62,9 +56,6 @@ __all__ = [
     "rows_limit",
     "term_bit",
 ]
-
-ADJACENT = ("precedes", "related", "has_child")
-"""Relations whose two ends lend each other score."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,61 +351,4 @@ def recent_arm(criteria: Criteria, arms: Arms) -> CTE:
         .order_by(e.c.created_at.desc(), e.c.id.desc())
         .limit(rows_limit(arms.recent))
         .cte("recent")
-    )
-
-
-def graph_arm(best: list[Select[Any]], arms: Arms) -> CTE:
-    """What stands next to the best entries, with its place relative to them.
-
-    Turns of the same session, up to `arms.steps` away (-1: the turn before), and the other ends
-    of edges; `precedes` counts as a step, other relations as none (0).
-    """
-    seeds = union(*best).cte("seeds")
-    e = edges.alias("edge")
-    step = case((e.c.relation == constant("'precedes'"), constant("1")), else_=constant("0"))
-    there = (
-        select(seeds.c.id.label("seed"), e.c.target_id.label("id"), step.label("step"))
-        .join(seeds, seeds.c.id == e.c.source_id)
-        .where(e.c.tenant_id == bindparam("tenant"), e.c.relation.in_(relation_list(ADJACENT)))
-    )
-    back = (
-        select(seeds.c.id, e.c.source_id, -step)
-        .join(seeds, seeds.c.id == e.c.target_id)
-        .where(e.c.tenant_id == bindparam("tenant"), e.c.relation.in_(relation_list(ADJACENT)))
-    )
-    s = entries.alias("own")
-    seated = (
-        select(s.c.id, s.c.session_id, s.c.created_at)
-        .join(seeds, seeds.c.id == s.c.id)
-        .where(s.c.tenant_id == bindparam("tenant"), s.c.session_id.is_not(None))
-        .cte("seated")
-    )
-    around = [_along(seated, arms.steps, forward=forward) for forward in (True, False)]
-    return union_all(there, back, *around).cte("graph")
-
-
-def _along(seated: CTE, steps: int, *, forward: bool) -> Select[Any]:
-    """The next turns of a session, or those before, with their distance."""
-    e = entries.alias("turn")
-    here, there = tuple_(seated.c.created_at, seated.c.id), tuple_(e.c.created_at, e.c.id)
-    order = (e.c.created_at, e.c.id) if forward else (e.c.created_at.desc(), e.c.id.desc())
-    turn = (
-        select(e.c.id)
-        .where(
-            e.c.tenant_id == bindparam("tenant"),
-            e.c.session_id == seated.c.session_id,
-            there > here if forward else there < here,
-        )
-        .order_by(*order)
-        .limit(rows_limit(steps))
-        .correlate(seated)
-        .subquery("turns")
-    )
-    counted = lateral(
-        select(turn.c.id, cast(func.row_number().over(), Integer).label("step")).correlate(seated),
-        name="near",
-    )
-    step = counted.c.step if forward else -counted.c.step
-    return select(seated.c.id.label("seed"), counted.c.id, step.label("step")).select_from(
-        seated.join(counted, constant("true"))
     )

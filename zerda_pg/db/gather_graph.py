@@ -1,0 +1,131 @@
+"""The graph in the hot statement: what stands next to an entry, its degree, what replaced it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    CTE,
+    ColumnElement,
+    Integer,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    func,
+    lateral,
+    select,
+    tuple_,
+    union,
+    union_all,
+)
+from sqlalchemy.sql.selectable import Subquery
+
+from zerda_pg.db.gather_arms import Arms, constant, relation_list, rows_limit
+from zerda_pg.db.schema import edges, entries
+
+__all__ = ["degree", "graph_arm", "successors"]
+
+ADJACENT = ("precedes", "related", "has_child")
+"""Relations whose two ends lend each other score."""
+
+
+DEGREE_RELATIONS = ("has_child", "related", "invalidated_by")
+"""Relations that count for degree; `precedes` would drown it."""
+
+
+def graph_arm(best: list[Select[Any]], arms: Arms) -> CTE:
+    """What stands next to the best entries, with its place relative to them.
+
+    Turns of the same session, up to `arms.steps` away (-1: the turn before), and the other ends
+    of edges; `precedes` counts as a step, other relations as none (0).
+    """
+    seeds = union(*best).cte("seeds")
+    e = edges.alias("edge")
+    step = case((e.c.relation == constant("'precedes'"), constant("1")), else_=constant("0"))
+    there = (
+        select(seeds.c.id.label("seed"), e.c.target_id.label("id"), step.label("step"))
+        .join(seeds, seeds.c.id == e.c.source_id)
+        .where(e.c.tenant_id == bindparam("tenant"), e.c.relation.in_(relation_list(ADJACENT)))
+    )
+    back = (
+        select(seeds.c.id, e.c.source_id, -step)
+        .join(seeds, seeds.c.id == e.c.target_id)
+        .where(e.c.tenant_id == bindparam("tenant"), e.c.relation.in_(relation_list(ADJACENT)))
+    )
+    s = entries.alias("own")
+    seated = (
+        select(s.c.id, s.c.session_id, s.c.created_at)
+        .join(seeds, seeds.c.id == s.c.id)
+        .where(s.c.tenant_id == bindparam("tenant"), s.c.session_id.is_not(None))
+        .cte("seated")
+    )
+    around = [_along(seated, arms.steps, forward=forward) for forward in (True, False)]
+    return union_all(there, back, *around).cte("graph")
+
+
+def _along(seated: CTE, steps: int, *, forward: bool) -> Select[Any]:
+    """The next turns of a session, or those before, with their distance."""
+    e = entries.alias("turn")
+    here, there = tuple_(seated.c.created_at, seated.c.id), tuple_(e.c.created_at, e.c.id)
+    order = (e.c.created_at, e.c.id) if forward else (e.c.created_at.desc(), e.c.id.desc())
+    turn = (
+        select(e.c.id)
+        .where(
+            e.c.tenant_id == bindparam("tenant"),
+            e.c.session_id == seated.c.session_id,
+            there > here if forward else there < here,
+        )
+        .order_by(*order)
+        .limit(rows_limit(steps))
+        .correlate(seated)
+        .subquery("turns")
+    )
+    counted = lateral(
+        select(turn.c.id, cast(func.row_number().over(), Integer).label("step")).correlate(seated),
+        name="near",
+    )
+    step = counted.c.step if forward else -counted.c.step
+    return select(seated.c.id.label("seed"), counted.c.id, step.label("step")).select_from(
+        seated.join(counted, constant("true"))
+    )
+
+
+def _both_ends(entry_id: ColumnElement[str], found: CTE, relations: tuple[str, ...]) -> Subquery:
+    """The ids joined to an entry by edges of these relations, in both directions, each once."""
+    out, back = edges.alias("o"), edges.alias("b")
+    there = select(out.c.target_id.label("id")).where(
+        out.c.tenant_id == bindparam("tenant"),
+        out.c.source_id == entry_id,
+        out.c.relation.in_(relation_list(relations)),
+    )
+    here = select(back.c.source_id.label("id")).where(
+        back.c.tenant_id == bindparam("tenant"),
+        back.c.target_id == entry_id,
+        back.c.relation.in_(relation_list(relations)),
+    )
+    return union(there.correlate(found), here.correlate(found)).subquery("ends")
+
+
+def degree(found: CTE) -> Any:
+    """How many unique neighbours an entry has."""
+    ends = _both_ends(found.c.id, found, DEGREE_RELATIONS)
+    return select(func.count()).where(ends.c.id != found.c.id).correlate(found).scalar_subquery()
+
+
+def successors(found: CTE) -> Any:
+    """What replaced an entry."""
+    e = edges.alias("replaced")
+    return func.array(
+        select(e.c.target_id)
+        .where(
+            e.c.tenant_id == bindparam("tenant"),
+            e.c.source_id == found.c.id,
+            e.c.relation == constant("'invalidated_by'"),
+        )
+        .correlate(found)
+        .scalar_subquery(),
+        type_=ARRAY(Text),
+    )
