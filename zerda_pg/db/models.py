@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,9 @@ class Unembedded:
 
     tenant_id: str
     id: str
-    version: int
+    recorded_at: datetime | None
+    """Tells texts of one id apart, as versions do not where it was deleted and written again.
+    None: written in this transaction."""
     body: str
 
 
@@ -112,10 +115,10 @@ def lacking(
     """The next entries by id without a vector of the model, bounded in rows and bytes."""
     found = connection.execute(
         text(
-            "SELECT p.id, p.version, e.body FROM ("
-            "SELECT e.id, e.version, "
+            "SELECT p.id, e.recorded_at, e.body FROM ("
+            "SELECT e.id, "
             "sum(octet_length(e.body)) OVER w - octet_length(e.body) AS before "
-            "FROM (SELECT e.id, e.version, e.body FROM zerda.entries e "
+            "FROM (SELECT e.id, e.body FROM zerda.entries e "
             "WHERE e.tenant_id = :tenant AND e.id > :after AND NOT EXISTS ("
             "SELECT 1 FROM zerda.embeddings v WHERE v.tenant_id = :tenant "
             "AND v.entry_id = e.id AND v.model_id = :model) ORDER BY e.id LIMIT :limit) AS e "
@@ -129,7 +132,7 @@ def lacking(
         },
     )  # fmt: skip
     return [
-        Unembedded(tenant_id=tenant_id, id=row.id, version=row.version, body=row.body)
+        Unembedded(tenant_id=tenant_id, id=row.id, recorded_at=row.recorded_at, body=row.body)
         for row in found
     ]
 
@@ -151,7 +154,7 @@ def add_vectors(
     parameters = {
         "tenant": tenant_id,
         "ids": [t.id for t in texts],
-        "versions": [t.version for t in texts],
+        "recorded": [t.recorded_at for t in texts],
         "truncated": list(truncated),
         "model": model_id,
         "vectors": HalfvecArrayParam(vectors, facts.halfvec_oid),
@@ -168,11 +171,11 @@ def add_vectors(
         "memory_type, kind, status, session_id, user_id, agent_id, valid_from, valid_to, "
         "expires_at) SELECT e.tenant_id, e.id, %(model)s, t.vector, t.truncated, e.memory_type, "
         "e.kind, e.status, e.session_id, e.user_id, e.agent_id, e.valid_from, e.valid_to, "
-        "e.expires_at FROM unnest(%(ids)s::text[], %(versions)s::int[], %(truncated)s::bool[], "
-        f"CAST(%(vectors)s AS {facts.vector_schema}.halfvec[])) "
-        "AS t (id, version, truncated, vector) "
-        "JOIN zerda.entries e ON e.id = t.id AND e.version = t.version "
-        "WHERE e.tenant_id = %(tenant)s "
+        "e.expires_at FROM unnest(%(ids)s::text[], %(recorded)s::timestamptz[], "
+        f"%(truncated)s::bool[], CAST(%(vectors)s AS {facts.vector_schema}.halfvec[])) "
+        "AS t (id, recorded_at, truncated, vector) "
+        "JOIN zerda.entries e ON e.id = t.id AND e.recorded_at = coalesce(t.recorded_at, "
+        "e.recorded_at) WHERE e.tenant_id = %(tenant)s "
         "ON CONFLICT (tenant_id, entry_id, model_id) DO NOTHING",
         parameters,
     ).rowcount

@@ -268,8 +268,7 @@ def _store_entries(core: Core, lines: Sequence[Line], run: Restore) -> Steps[Non
         if chosen:
             texts = [
                 Unembedded(
-                    tenant_id=tenant_id, id=fresh[n].row["id"],
-                    version=fresh[n].row["version"], body="",
+                    tenant_id=tenant_id, id=fresh[n].row["id"], recorded_at=None, body=""
                 )
                 for n in chosen
             ]  # fmt: skip
