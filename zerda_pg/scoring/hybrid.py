@@ -11,6 +11,7 @@ from zerda_pg.scoring.cues import spoken_by
 from zerda_pg.scoring.recency import decay
 from zerda_pg.scoring.signals import Floats, Ranking, Signals
 from zerda_pg.scoring.succession import newer_value_first
+from zerda_pg.scoring.times import spans_of, within
 
 __all__ = ["ChannelRanker", "HybridRanker", "HybridWeights", "lexical", "ranked_rows", "similarity"]
 
@@ -26,6 +27,10 @@ own; nothing in the gain depends on it sharply: 0.5 and 0.4 lose 0.7 points."""
 
 FADE = 0.7
 """For each further step."""
+
+
+TOLD_WITHIN_DAYS = 7.0
+"""People tell what happened on a day within the week after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +51,8 @@ class HybridWeights:
     """Of the excess of a neighbour's cosine; the words that neighbours lend count as `lexical`."""
     speaker: float = 0.04
     """Given to what was said by whom the query speaks of."""
+    time: float = 0.12
+    """Given to what happened when the query says; 14 points of evidence where it says a time."""
     recency: float = 0.01
     importance: float = 0.02
     touched: float = 0.05
@@ -72,6 +79,7 @@ class HybridRanker:
         """Order by the sum of the channels; of near-equals with other values, newer first."""
         w = self.weights
         brief = brevity(signals)
+        happened = signals.now - signals.age_seconds
         cosine, words = similarity(signals), lexical(signals) * brief
         lent_words, lent_cosine = _lent(signals, cosine, brief)
         relevance = w.similarity * cosine + w.lexical * words
@@ -80,6 +88,7 @@ class HybridRanker:
             "lexical": w.lexical * words,
             "neighbours": w.lexical * lent_words + w.neighbours * lent_cosine,
             "speaker": w.speaker * spoken_by(task, signals.heads, len(signals)),
+            "time": w.time * within(spans_of(task, signals.now), happened, TOLD_WITHIN_DAYS),
             # what is not relevant at all is not lifted by being new, important or touched
             "recency": w.recency * relevance
             * decay(signals.age_seconds, RECENCY_HALF_LIFE_SECONDS),
