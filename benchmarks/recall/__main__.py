@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     rows: list[Row] = []
     clocks: Clocks = defaultdict(list)
-    embedder = CachedEmbedder(resolve(options.embedder), OUT / "cache")
+    embedder = CachedEmbedder(resolve(options.embedder), options.out / "cache")
     with temporary_database() as url, MemoryStore.open(url, embedder=embedder) as store:
         plain = url.replace("postgresql+psycopg://", "postgresql://")
         with psycopg.connect(plain, autocommit=True) as database:
@@ -44,12 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_tables(figures)
     spent = timings(clocks)
     print(json.dumps(spent))
-    OUT.mkdir(exist_ok=True)
     document = {"commit": commit(), "figures": figures, "milliseconds": spent}
-    (OUT / "recall.json").write_text(json.dumps(document, indent=1))
-    (OUT / "recall-questions.json").write_text(json.dumps([asdict(row) for row in rows]))
+    (options.out / "recall.json").write_text(json.dumps(document, indent=1))
+    (options.out / "recall-questions.json").write_text(json.dumps([asdict(row) for row in rows]))
     if options.plots:
-        for file in draw(figures, OUT):
+        for file in draw(figures, options.out):
             print(file)
     if options.record is not None:
         record(HERE / "results.jsonl", figures, spent, options.record)
@@ -63,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--methods", nargs="+", choices=METHODS, default=METHODS, help="which to compare"
     )
+    parser.add_argument("--out", type=Path, default=OUT, help="where results and vectors go")
     parser.add_argument("--plots", action="store_true", help="draw them (extra bench)")
     parser.add_argument("--record", metavar="NOTE", help="append a line to results.jsonl")
     return parser
