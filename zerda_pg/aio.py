@@ -246,7 +246,7 @@ class AsyncMemoryStore:
 
     async def maintain(self) -> dict[str, Any]:
         """Keep the database in shape, as `MemoryStore.maintain`."""
-        return await self._parts()[1].run(maintaining.maintain())
+        return await self._parts()[1].run(maintaining.maintain(self._parts()[0]))
 
     async def flush(self) -> None:
         """Wait until what goes on in the background (access counts) is written."""

@@ -155,7 +155,7 @@ class MemoryStore:
         Returns:
             How much of each.
         """
-        return self._driver.run(maintaining.maintain())
+        return self._driver.run(maintaining.maintain(self._core))
 
     def flush(self) -> None:
         """Wait until what goes on in the background (access counts) is written."""

@@ -14,10 +14,22 @@ from sqlalchemy import Connection, text
 
 from zerda_pg.db.facts import DatabaseFacts, Model
 
-__all__ = ["ANN_FROM", "IndexChange", "apply_index_change", "index_changes"]
+__all__ = [
+    "ANN_FROM",
+    "MOST_DIMENSIONS",
+    "IndexChange",
+    "apply_index_change",
+    "index_changes",
+]
 
 ANN_FROM = 20_000
 """Vectors from which a tenant has an index: there the exact arm takes as long as the index's."""
+
+MOST_DIMENSIONS = 4000
+"""Of a halfvec that pgvector can index."""
+
+BUILD_TIMEOUT = "6h"
+"""A build may take longer than other statements: half a million vectors take minutes."""
 
 MOST_INDEXES = 200
 """Planning a statement looks at every index of the table."""
@@ -74,6 +86,16 @@ def apply_index_change(
 
     Searches use it from the moment that `tenants` says so.
     """
+    connection.exec_driver_sql(f"SET statement_timeout = '{BUILD_TIMEOUT}'")
+    try:
+        _apply(connection, facts, model, change)
+    finally:
+        connection.exec_driver_sql("RESET statement_timeout")
+
+
+def _apply(
+    connection: Connection, facts: DatabaseFacts, model: Model, change: IndexChange
+) -> None:
     name = _index_name(change.tenant_id, model)
     parameters = {"tenant": change.tenant_id, "model": model.id}
     if not change.build:

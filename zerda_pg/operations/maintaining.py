@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerda_pg.db import changes, erasure, maintenance, reads
+from zerda_pg.core import Core
+from zerda_pg.db import ann, changes, erasure, maintenance, reads
+from zerda_pg.db.facts import Model
 from zerda_pg.db.schema import entries
 from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, read, write
@@ -24,8 +26,8 @@ SWEPT_ROWS = 5000
 """Rows that one transaction erases of what nothing hangs on."""
 
 
-def maintain() -> Steps[dict[str, Any]]:
-    """Erase what has expired or is no longer kept, then bring the statistics up to date."""
+def maintain(core: Core) -> Steps[dict[str, Any]]:
+    """Erase what has expired or is no longer kept; then indexes and statistics."""
     tenants = yield from read(maintenance.every_tenant)
     report: dict[str, Any] = {
         "tenants": len(tenants), "expired": 0, "session_touches": 0, "changes": 0, "counted": 0
@@ -35,8 +37,7 @@ def maintain() -> Steps[dict[str, Any]]:
         report["session_touches"] += yield from _sweep_touches(tenant_id)
         report["changes"] += yield from _sweep_changes(tenant_id)
         report["counted"] += yield from _count(tenant_id)
-    # Vector indexes and clustering belong here: after what has expired is gone, before the
-    # planner looks at what is left.
+    report |= yield from _index(core)
     report["analyzed"] = yield from _analyze()
     return report
 
@@ -81,6 +82,24 @@ def _count(tenant_id: str) -> Steps[int]:
                 lambda c: maintenance.count_lexemes_if_grown(c, tenant_id, maintenance.COUNT_FROM)
             )
         )
+    )
+
+
+def _index(core: Core) -> Steps[dict[str, Any]]:
+    """Give tenants beyond exact search an HNSW index, and take it from those that have shrunk."""
+    model = yield from core.model_for_listing()
+    if model is None or model.dimensions > ann.MOST_DIMENSIONS:
+        return {"indexed": 0, "unindexed": 0}
+    changed = yield from read(lambda c: ann.index_changes(c, model))
+    for change in changed:
+        yield from _apply(core, model, change)
+    built = sum(change.build for change in changed)
+    return {"indexed": built, "unindexed": len(changed) - built}
+
+
+def _apply(core: Core, model: Model, change: ann.IndexChange) -> Steps[None]:
+    yield from write(
+        lambda c: ann.apply_index_change(c, core.facts, model, change), transaction=False
     )
 
 
