@@ -67,7 +67,10 @@ def test_words_and_meaning_add_up() -> None:
 
 
 def test_a_long_text_has_words_by_chance() -> None:
-    rows = [{"id": "a-long", "words": [0], "size": 4000}, {"id": "short", "words": [0]}]
+    rows: list[dict[str, Any]] = [
+        {"id": "a-long", "words": [0], "size": 4000},
+        {"id": "short", "words": [0]},
+    ]
     ranking = ranked(rows)
     assert order(rows) == ["short", "a-long"]
     lexical = ranking.contributions["lexical"]
@@ -75,7 +78,7 @@ def test_a_long_text_has_words_by_chance() -> None:
 
 
 def test_the_answer_after_a_question_borrows_its_words() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": "question", "words": [0, 1]},
         {"id": "answer"},
         {"id": "alone"},
@@ -89,14 +92,17 @@ def test_the_answer_after_a_question_borrows_its_words() -> None:
 
 
 def test_a_word_that_both_have_counts_once() -> None:
-    rows = [{"id": "a", "words": [0]}, {"id": "b", "words": [0]}]
+    rows: list[dict[str, Any]] = [{"id": "a", "words": [0]}, {"id": "b", "words": [0]}]
     ranking = ranked(rows, links=[("a", "b", 1), ("b", "a", -1)])
     assert not ranking.contributions["neighbours"].any()
 
 
 def test_a_long_text_borrows_and_lends_little() -> None:
     def lent(own: int, other: int) -> float:
-        rows = [{"id": "a", "size": own}, {"id": "b", "words": [0], "size": other}]
+        rows: list[dict[str, Any]] = [
+            {"id": "a", "size": own},
+            {"id": "b", "words": [0], "size": other},
+        ]
         return float(ranked(rows, links=[("a", "b", -1)]).contributions["neighbours"][0])
 
     assert lent(4000, 100) < lent(100, 100) / 50
@@ -104,7 +110,7 @@ def test_a_long_text_borrows_and_lends_little() -> None:
 
 
 def test_a_further_turn_lends_less() -> None:
-    rows = [{"id": "a"}, {"id": "b"}, {"id": "c", "words": [0]}]
+    rows: list[dict[str, Any]] = [{"id": "a"}, {"id": "b"}, {"id": "c", "words": [0]}]
     lent = ranked(rows, links=[("a", "c", -2), ("b", "c", -1)]).contributions["neighbours"]
     assert 0.0 < lent[0] < lent[1]
 
@@ -162,7 +168,9 @@ def test_only_the_best_five_change_places() -> None:
 
 
 def test_what_was_superseded_stands_behind_its_successor() -> None:
-    rows = [{"id": n, "similarity": s} for n, s in (("a", 0.9), ("b", 0.5), ("c", 0.7))]
+    rows: list[dict[str, Any]] = [
+        {"id": n, "similarity": s} for n, s in (("a", 0.9), ("b", 0.5), ("c", 0.7))
+    ]
     given_signals = signals(rows)
     given_signals.successors.extend([(0, 2), (2, 1)])
     ranking = successors_first(HybridRanker().rank(given_signals, "task"), given_signals)
@@ -190,7 +198,7 @@ entry = st.fixed_dictionaries(
 
 @given(st.data())
 def test_the_order_does_not_depend_on_the_input(data: st.DataObject) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         row | {"id": f"e{number}"}
         for number, row in enumerate(data.draw(st.lists(entry, min_size=1, max_size=9)))
     ]
@@ -215,7 +223,9 @@ def test_scores_fall_along_the_order_and_stay_in_bounds(rows: list[dict[str, Any
 
 @given(st.lists(st.floats(0, 1000), min_size=2, max_size=12, unique=True))
 def test_flat_relevance_is_not_sorted_by_time(ages: list[float]) -> None:
-    rows = [{"id": f"e{n:02}", "similarity": 0.5 - n / 100, "age": a} for n, a in enumerate(ages)]
+    rows: list[dict[str, Any]] = [
+        {"id": f"e{n:02}", "similarity": 0.5 - n / 100, "age": a} for n, a in enumerate(ages)
+    ]
     spread = [row | {"age": age * DAY} for row, age in zip(rows, sorted(ages), strict=True)]
     assert order(spread) == [row["id"] for row in rows]
 
