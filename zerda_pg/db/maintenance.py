@@ -111,6 +111,9 @@ def tenant_stats(connection: Connection, tenant_id: str) -> dict[str, Any]:
         ),
         parameters,
     ).one()
+    indexed = connection.scalar(
+        text("SELECT ann_model_id FROM zerda.tenants WHERE tenant_id = :tenant"), parameters
+    )
     edges = connection.scalar(
         text("SELECT count(*) FROM zerda.edges WHERE tenant_id = :tenant"), parameters
     )
@@ -130,6 +133,7 @@ def tenant_stats(connection: Connection, tenant_id: str) -> dict[str, Any]:
         "vectors": vectors.vectors,
         "truncated": vectors.truncated,
         "bytes": int(sum(row.bytes for row in groups) + vectors.bytes),
+        "index": "hnsw" if indexed else "exact",
     }
 
 

@@ -95,7 +95,6 @@ def stats(core: Core, scope: Scope) -> Steps[dict[str, Any]]:
     return found | {
         "tenant_id": scope.tenant_id,
         **_identity(model),
-        "index": "exact",
     }
 
 

@@ -111,8 +111,14 @@ class ChannelRanker:
 
     def rank(self, signals: Signals, task: str) -> Ranking:
         """Order by the channel; rows it knows nothing of are left out."""
-        scores = similarity(signals) if self.channel == "similarity" else lexical(signals)
-        order = [row for row in ranked_rows(scores, signals.ids) if scores[row] > 0.0]
+        if self.channel == "similarity":
+            # by the cosine as it is: those below 0 all score 0, and are asked for all the same
+            scores, known = similarity(signals), ~np.isnan(signals.similarity)
+            ranked = ranked_rows(np.nan_to_num(signals.similarity), signals.ids)
+        else:
+            scores = lexical(signals)
+            known, ranked = scores > 0.0, ranked_rows(scores, signals.ids)
+        order = [row for row in ranked if known[row]]
         return Ranking(order=order, scores=scores, contributions={self.channel: scores})
 
 
