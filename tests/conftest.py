@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
 
 import psycopg
 import pytest
 from drivers import KINDS, opened
+from isolated import administrator, isolated_database
 
 from zerda_pg import Memory, MemoryStore
 from zerda_pg.testing import database_server, temporary_database, temporary_store
@@ -25,10 +26,45 @@ def server() -> Iterator[None]:
         yield
 
 
+ISOLATED_MODULES = {
+    "test_store_adding", "test_store_clocks", "test_store_edges", "test_store_erasing",
+    "test_store_filters", "test_store_forgetting", "test_store_messages", "test_store_odd_texts",
+    "test_store_reading", "test_store_search", "test_store_updating",
+}  # fmt: skip
+"""Whose cases run a third time, by a role to which row-level security applies."""
+
+OWNERS = {"test_stats_and_tenants_of_a_store"}
+"""Cases among them that only the tables' owner can do."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The kinds of store that a case runs on."""
+    if "kind" in metafunc.fixturenames:
+        kinds = list(KINDS)
+        if (
+            metafunc.module.__name__ in ISOLATED_MODULES
+            and metafunc.function.__name__ not in OWNERS
+        ):
+            kinds.append("isolated")
+        metafunc.parametrize("kind", kinds, indirect=True)
+
+
+@contextmanager
+def made_database(kind: str = "") -> Iterator[str]:
+    """The URL of a migrated database; of an isolated one as its agents have it."""
+    if kind == "isolated":
+        with isolated_database() as roles:
+            yield roles.agent
+    else:
+        with temporary_database() as url:
+            yield url
+
+
 @pytest.fixture
-def database(server: None) -> Iterator[str]:
+def database(server: None, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a migrated database."""
-    with temporary_database() as url:
+    kind = request.getfixturevalue("kind") if "kind" in request.fixturenames else ""
+    with made_database(kind) as url:
         yield url
 
 
@@ -52,9 +88,9 @@ def memory(store: MemoryStore) -> Memory:
     return store.tenant("acme")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which of the two stores a case runs on."""
+    """Which kind of store a case runs on, see `pytest_generate_tests`."""
     return str(request.param)
 
 
@@ -78,7 +114,7 @@ def shared_stores(server: None) -> Iterator[Callable[[str], MemoryStore]]:
 
         @cache
         def store_of(kind: str) -> MemoryStore:
-            return stack.enter_context(opened(kind, stack.enter_context(temporary_database())))
+            return stack.enter_context(opened(kind, stack.enter_context(made_database(kind))))
 
         yield store_of
 
@@ -99,7 +135,7 @@ def anytenant(kind: str, shared_stores: Callable[[str], MemoryStore]) -> Memory:
 @pytest.fixture
 def admin(database: str) -> Iterator[psycopg.Connection]:
     """A connection of its own to `database`, to look behind the store."""
-    with psycopg.connect(plain(database), autocommit=True) as connection:
+    with psycopg.connect(administrator(plain(database)), autocommit=True) as connection:
         yield connection
 
 

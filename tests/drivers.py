@@ -65,7 +65,7 @@ def opened(
     kind: str, url: str, *, embedder: str | Embedder = "hashing", **options: Any
 ) -> Iterator[MemoryStore]:
     """A store of either kind, to be used synchronously."""
-    if kind == "sync":
+    if kind != "async":
         with MemoryStore.open(url, embedder=embedder, **options) as store:
             yield store
         return

@@ -12,7 +12,7 @@ from sqlalchemy.pool import NullPool
 from zerda_pg.config import Settings
 from zerda_pg.db.engine import parse_url, sync_engine, translated
 from zerda_pg.db.facts import read_facts
-from zerda_pg.db.migrations import upgrade
+from zerda_pg.db.migrations import isolate, upgrade
 from zerda_pg.driver import SyncDriver
 from zerda_pg.embedding import Embedder, resolve
 from zerda_pg.operations import reembedding
@@ -21,8 +21,14 @@ from zerda_pg.steps import read
 __all__ = ["check_schema", "drop_retired_models", "migrate", "reembed"]
 
 
-def migrate(url: str) -> None:
+def migrate(url: str, *, rls: bool = False) -> None:
     """Bring a database's schema to this package's version; safe from many processes at once.
+
+    Args:
+        url: The database.
+        rls: Whether row-level security is set up too, by which the database shows every role but
+            the tables' owner one tenant at a time. Once set up it stays. Stores that another
+            role has open by then see nothing: open them again.
 
     Raises:
         AccessDeniedError: If the role may not create the schema or an extension; the message
@@ -31,6 +37,8 @@ def migrate(url: str) -> None:
         DatabaseUnavailableError: If the server cannot be reached.
     """
     upgrade(url)
+    if rls:
+        isolate(url)
 
 
 def check_schema(url: str) -> None:

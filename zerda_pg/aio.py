@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from zerda_pg.core import Core
 from zerda_pg.db import reads
 from zerda_pg.db.embedded import EmbeddedServer
-from zerda_pg.db.engine import async_engine, shown_url
+from zerda_pg.db.engine import async_engine, local_settings, shown_url
 from zerda_pg.driver import AsyncDriver
 from zerda_pg.embedding.protocol import Embedder
 from zerda_pg.errors import ConfigError
@@ -79,7 +79,7 @@ class AsyncMemory:
 
     def __init__(self, core: Core, driver: AsyncDriver, scope: Scope) -> None:
         self._core = core
-        self._driver = driver
+        self._driver = driver.within(scope.tenant_id)
         self.scope = scope
 
     @property
@@ -137,11 +137,12 @@ class AsyncMemoryStore:
 
     def __init__(
         self, open_core: Callable[[], Opening], engine_of: Callable[[Opening], AsyncEngine],
-        *, owned: bool,
+        *, owned: bool, settings: str,
     ) -> None:  # fmt: skip
         self._open_core = open_core
         self._engine_of = engine_of
         self._owned = owned
+        self._settings = settings
         self._opened: tuple[Core, AsyncDriver, EmbeddedServer | None] | None = None
 
     @classmethod
@@ -180,17 +181,22 @@ class AsyncMemoryStore:
                 connect_timeout=connect_timeout,
                 statement_timeout=statement_timeout,
                 prepare=prepare,
+                slow=opening.slow_seconds,
             )
 
-        return cls(open_core, engine_of, owned=engine is None)
+        settings = local_settings(statement_timeout, prepare=prepare or engine is not None)
+        return cls(open_core, engine_of, owned=engine is None, settings=settings)
 
     async def __aenter__(self) -> Self:
         # starting a server and migrating block, so they run in a thread
         opening = await asyncio.to_thread(self._open_core)
         with opening.undone_on_error():
-            driver = AsyncDriver(self._engine_of(opening), owned=self._owned)
+            driver = AsyncDriver(
+                self._engine_of(opening), owned=self._owned, settings=self._settings
+            )
             try:
                 opening.core.learn(*await driver.run(opening.questions()))
+                driver.beginning.isolated = opening.core.facts.isolated
             except BaseException:
                 await driver.close()
                 raise
@@ -237,16 +243,21 @@ class AsyncMemoryStore:
 
     async def tenants(self) -> list[str]:
         """Every tenant that has an entry."""
-        return await self._parts()[1].run(read(reads.list_tenants))
+        driver = self._parts()[1]
+        driver.beginning.check_owner()
+        return await driver.run(read(reads.list_tenants))
 
     async def stats(self) -> dict[str, Any]:
         """What the database holds, and what runs."""
         core, driver, _ = self._parts()
+        driver.beginning.check_owner()
         return await driver.run(listing.store_stats(core))
 
     async def maintain(self) -> dict[str, Any]:
         """Keep the database in shape, as `MemoryStore.maintain`."""
-        return await self._parts()[1].run(maintaining.maintain(self._parts()[0]))
+        core, driver, _ = self._parts()
+        driver.beginning.check_owner()
+        return await driver.run(maintaining.maintain(core))
 
     async def flush(self) -> None:
         """Wait until what goes on in the background (access counts) is written."""

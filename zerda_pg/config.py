@@ -29,6 +29,8 @@ class Settings:
     """`ZERDA_PG_HOME`: the embedded server's data; None: the user's data folder."""
     bindir: Path | None
     """`ZERDA_PG_BINDIR`: a local PostgreSQL to run instead of the packaged one."""
+    slow_seconds: float
+    """`ZERDA_PG_SLOW_SECONDS`: from when on a statement is logged under `zerda_pg.slow`."""
     cache: Path
     """Where checked models are remembered (`XDG_CACHE_HOME`, else `~/.cache`, + `/zerda_pg`)."""
 
@@ -46,6 +48,7 @@ class Settings:
             embedded=_env_bool(env, "ZERDA_PG_EMBEDDED", default=True),
             home=_env_path(env, "ZERDA_PG_HOME"),
             bindir=_env_path(env, "ZERDA_PG_BINDIR"),
+            slow_seconds=env_float("ZERDA_PG_SLOW_SECONDS", 1.0, env),
             cache=(_env_path(env, "XDG_CACHE_HOME") or Path.home() / ".cache") / "zerda_pg",
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,7 +16,8 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from zerda_pg.db.engine import CollisionError, translated
+from zerda_pg.db.engine import translated
+from zerda_pg.db.transactions import RETRIED, Attempts, TransactionStart
 from zerda_pg.embedding import aembed_documents, aembed_query, embed_documents, embed_query
 from zerda_pg.errors import ConfigError, ZerdaError
 from zerda_pg.steps import (
@@ -33,14 +33,11 @@ from zerda_pg.steps import (
     Steps,
 )
 
-__all__ = ["AsyncDriver", "SyncDriver"]
+__all__ = ["AsyncDriver", "AsyncTenantDriver", "SyncDriver", "SyncTenantDriver"]
 
 T = TypeVar("T")
 
 log = logging.getLogger("zerda_pg.store")
-
-ATTEMPTS = 6
-"""Tries of a write that collides with others (deadlock, serialization failure)."""
 
 THREADS = 2
 """Of a synchronous store, for what goes on beside its callers."""
@@ -51,17 +48,12 @@ PENDING = 1000
 """Background tasks waiting at most; beyond, the caller does the work himself."""
 
 
-def _pauses() -> Iterator[float]:
-    """Seconds to wait before each further try: doubling, with jitter."""
-    for attempt in range(ATTEMPTS - 1):
-        yield random.uniform(0.5, 1.5) * 0.01 * 2**attempt
-
-
 class SyncDriver:
     """Performs steps on an engine, one after the other; disposes of the engine if it owns it."""
 
-    def __init__(self, engine: Engine, *, owned: bool = True) -> None:
+    def __init__(self, engine: Engine, *, owned: bool = True, settings: str = "") -> None:
         self.engine = engine
+        self.beginning = TransactionStart(settings=settings)
         self._owned = owned
         # each statement by itself: a read then takes one round trip, not three
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -71,15 +63,15 @@ class SyncDriver:
         self._pending: set[Future[None]] = set()
         self._closed = False
 
-    def run(self, steps: Steps[T]) -> T:
-        """Perform an operation and return its result."""
+    def run(self, steps: Steps[T], tenant_id: str | None = None) -> T:
+        """Perform an operation, of a tenant if one is named, and return its result."""
         if self._closed:
             raise ConfigError(CLOSED)
         try:
             step = next(steps)
             while True:
                 try:
-                    given = self._perform(step)
+                    given = self._perform(step, tenant_id)
                 except Exception as error:
                     step = steps.throw(error)
                 else:
@@ -88,46 +80,49 @@ class SyncDriver:
             result: T = done.value
             return result
 
-    def _perform(self, step: Step) -> Any:
+    def _perform(self, step: Step, tenant_id: str | None) -> Any:
         match step:
             case OnConnection():
-                return self.on_connection(step)
+                return self.on_connection(step, tenant_id)
             case Embed():
                 return embed_documents(step.embedder, step.texts)
             case EmbedQuery():
                 return embed_query(step.embedder, step.text)
             case Background():
-                return self._later(step)
+                return self._later(step, tenant_id)
             case Start():
-                return Handle(running=self._pool().submit(self.on_connection, step.step))
+                return Handle(running=self._pool().submit(self.on_connection, step.step, tenant_id))
             case Finish():
                 return step.handle.running.result()
 
-    def follow(self, followed: Followed[T]) -> Iterator[T]:
+    def follow(self, followed: Followed[T], tenant_id: str | None = None) -> Iterator[T]:
         """Look again and again; between looks no connection is held."""
         pause: float | None = 0.0
         while pause is not None:
-            yield from self.run(followed.look())
+            yield from self.run(followed.look(), tenant_id)
             pause = followed.pause()
             if pause:
                 time.sleep(pause)
 
-    def on_connection(self, step: OnConnection) -> Any:
-        """Run work on a pooled connection; a write that collides is tried again."""
-        pauses = _pauses() if step.writes else iter(())
+    def within(self, tenant_id: str) -> SyncTenantDriver:
+        """The same for the operations of one tenant."""
+        return SyncTenantDriver(self, tenant_id)
+
+    def on_connection(self, step: OnConnection, tenant_id: str | None = None) -> Any:
+        """Run work on a pooled connection; what is safe to repeat is tried again."""
+        whole = step.transaction or (self.beginning.needed(tenant_id) and not step.outside)
+        attempts = Attempts(writes=step.writes, whole=whole)
         while True:
             try:
                 with translated():
-                    if step.transaction:
-                        with self.engine.begin() as connection:
-                            return step.call(connection)
-                    with self._single.connect() as connection:
-                        return step.call(connection)
-            except CollisionError:
-                pause = next(pauses, None)
-                if pause is None:
-                    raise
-                time.sleep(pause)
+                    if not whole:
+                        with self._single.connect() as connection:
+                            return attempts.run(step.call, connection)
+                    with self.engine.begin() as connection:
+                        self.beginning.enter(connection, tenant_id, snapshot=step.snapshot)
+                        return attempts.run(step.call, connection)
+            except RETRIED as error:
+                time.sleep(attempts.pause(error))
 
     def _pool(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -138,18 +133,19 @@ class SyncDriver:
                 self._pending = set()
             return self._threads
 
-    def _later(self, step: Background) -> None:
+    def _later(self, step: Background, tenant_id: str | None) -> None:
         pool = self._pool()
         if len(self._pending) >= PENDING:
-            self._attempt(step)
+            self._attempt(step, tenant_id)
             return
-        task = pool.submit(self._attempt, step)
+        task = pool.submit(self._attempt, step, tenant_id)
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
-    def _attempt(self, step: Background) -> None:
+    def _attempt(self, step: Background, tenant_id: str | None) -> None:
+        work = OnConnection(call=step.call, transaction=True, writes=True)
         with _tolerated():
-            self.on_connection(OnConnection(call=step.call, transaction=True, writes=True))
+            self.on_connection(work, tenant_id)
 
     def flush(self) -> None:
         """Wait for the work in the background."""
@@ -169,22 +165,23 @@ class SyncDriver:
 class AsyncDriver:
     """The same on an async engine; the event loop keeps running."""
 
-    def __init__(self, engine: AsyncEngine, *, owned: bool = True) -> None:
+    def __init__(self, engine: AsyncEngine, *, owned: bool = True, settings: str = "") -> None:
         self.engine = engine
+        self.beginning = TransactionStart(settings=settings)
         self._owned = owned
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._pending: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def run(self, steps: Steps[T]) -> T:
-        """Perform an operation and return its result."""
+    async def run(self, steps: Steps[T], tenant_id: str | None = None) -> T:
+        """Perform an operation, of a tenant if one is named, and return its result."""
         if self._closed:
             raise ConfigError(CLOSED)
         try:
             step = next(steps)
             while True:
                 try:
-                    given = await self._perform(step)
+                    given = await self._perform(step, tenant_id)
                 except Exception as error:
                     step = steps.throw(error)
                 else:
@@ -193,59 +190,68 @@ class AsyncDriver:
             result: T = done.value
             return result
 
-    async def _perform(self, step: Step) -> Any:
+    async def _perform(self, step: Step, tenant_id: str | None) -> Any:
         match step:
             case OnConnection():
-                return await self.on_connection(step)
+                return await self.on_connection(step, tenant_id)
             case Embed():
                 return await aembed_documents(step.embedder, step.texts)
             case EmbedQuery():
                 return await aembed_query(step.embedder, step.text)
             case Background():
-                return await self._later(step)
+                return await self._later(step, tenant_id)
             case Start():
-                return Handle(running=asyncio.create_task(self.on_connection(step.step)))
+                return Handle(running=asyncio.create_task(self.on_connection(step.step, tenant_id)))
             case Finish():
                 return await step.handle.running
 
-    async def follow(self, followed: Followed[T]) -> AsyncIterator[T]:
+    async def follow(self, followed: Followed[T], tenant_id: str | None = None) -> AsyncIterator[T]:
         """Look again and again; between looks no connection is held."""
         pause: float | None = 0.0
         while pause is not None:
-            for item in await self.run(followed.look()):
+            for item in await self.run(followed.look(), tenant_id):
                 yield item
             pause = followed.pause()
             if pause:
                 await asyncio.sleep(pause)
 
-    async def on_connection(self, step: OnConnection) -> Any:
-        """Run work on a pooled connection; a write that collides is tried again."""
-        pauses = _pauses() if step.writes else iter(())
+    def within(self, tenant_id: str) -> AsyncTenantDriver:
+        """The same for the operations of one tenant."""
+        return AsyncTenantDriver(self, tenant_id)
+
+    async def on_connection(self, step: OnConnection, tenant_id: str | None = None) -> Any:
+        """Run work on a pooled connection; what is safe to repeat is tried again."""
+        whole = step.transaction or (self.beginning.needed(tenant_id) and not step.outside)
+        attempts = Attempts(writes=step.writes, whole=whole)
+
+        def work(connection: Connection) -> Any:
+            if whole:
+                self.beginning.enter(connection, tenant_id, snapshot=step.snapshot)
+            return attempts.run(step.call, connection)
+
         while True:
             try:
                 with translated():
-                    if step.transaction:
-                        async with self.engine.begin() as connection:
-                            return await _run_sync(connection, step.call)
-                    async with self._single.connect() as connection:
-                        return await _run_sync(connection, step.call)
-            except CollisionError:
-                pause = next(pauses, None)
-                if pause is None:
-                    raise
-                await asyncio.sleep(pause)
+                    if not whole:
+                        async with self._single.connect() as connection:
+                            return await _run_sync(connection, work)
+                    async with self.engine.begin() as connection:
+                        return await _run_sync(connection, work)
+            except RETRIED as error:
+                await asyncio.sleep(attempts.pause(error))
 
-    async def _later(self, step: Background) -> None:
+    async def _later(self, step: Background, tenant_id: str | None) -> None:
         if len(self._pending) >= PENDING:
-            await self._attempt(step)
+            await self._attempt(step, tenant_id)
             return
-        task = asyncio.create_task(self._attempt(step))
+        task = asyncio.create_task(self._attempt(step, tenant_id))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
-    async def _attempt(self, step: Background) -> None:
+    async def _attempt(self, step: Background, tenant_id: str | None) -> None:
+        work = OnConnection(call=step.call, transaction=True, writes=True)
         with _tolerated():
-            await self.on_connection(OnConnection(call=step.call, transaction=True, writes=True))
+            await self.on_connection(work, tenant_id)
 
     async def flush(self) -> None:
         """Wait for the work in the background."""
@@ -258,6 +264,46 @@ class AsyncDriver:
         await self.flush()
         if self._owned:
             await self.engine.dispose()
+
+
+class SyncTenantDriver:
+    """Performs the operations of one tenant."""
+
+    def __init__(self, driver: SyncDriver, tenant_id: str) -> None:
+        self._driver = driver
+        self._tenant_id = tenant_id
+
+    def run(self, steps: Steps[T]) -> T:
+        """Perform an operation and return its result."""
+        return self._driver.run(steps, self._tenant_id)
+
+    def flush(self) -> None:
+        """Wait for the work in the background."""
+        self._driver.flush()
+
+    def follow(self, followed: Followed[T]) -> Iterator[T]:
+        """Look again and again."""
+        return self._driver.follow(followed, self._tenant_id)
+
+
+class AsyncTenantDriver:
+    """The same on an async driver."""
+
+    def __init__(self, driver: AsyncDriver, tenant_id: str) -> None:
+        self._driver = driver
+        self._tenant_id = tenant_id
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Perform an operation and return its result."""
+        return await self._driver.run(steps, self._tenant_id)
+
+    async def flush(self) -> None:
+        """Wait for the work in the background."""
+        await self._driver.flush()
+
+    def follow(self, followed: Followed[T]) -> AsyncIterator[T]:
+        """Look again and again."""
+        return self._driver.follow(followed, self._tenant_id)
 
 
 async def _run_sync(connection: AsyncConnection, call: Callable[[Connection], T]) -> T:

@@ -36,6 +36,7 @@ class Opening:
     ) -> None:
         settings = Settings.from_env()
         self.server: EmbeddedServer | None = None
+        self.slow_seconds = settings.slow_seconds
         if engine_url is None:
             found, self.server = locate(url, settings)
             self.url = parse_url(found)

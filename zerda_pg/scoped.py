@@ -48,7 +48,7 @@ class Memory:
 
     def __init__(self, core: Core, driver: SyncDriver, scope: Scope) -> None:
         self._core = core
-        self._driver = driver
+        self._driver = driver.within(scope.tenant_id)
         self.scope = scope
 
     @property

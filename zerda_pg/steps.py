@@ -30,7 +30,9 @@ __all__ = [
     "embed",
     "embed_query",
     "finish",
+    "outside",
     "read",
+    "read_snapshot",
     "start",
     "write",
 ]
@@ -45,9 +47,14 @@ class OnConnection:
 
     call: Callable[[Connection], Any]
     transaction: bool
-    """False: each statement commits by itself, which saves round trips."""
+    """False: each statement commits by itself, which saves round trips, unless the driver needs a
+    transaction to set the tenant in."""
     writes: bool
     """Whether it is repeated when it collides with another write."""
+    snapshot: bool = False
+    """Whether all its reads see one moment; in a transaction."""
+    outside: bool = False
+    """Whether it must not run in a transaction, as CREATE INDEX CONCURRENTLY must not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +115,18 @@ def read(call: Callable[[Connection], T]) -> Steps[T]:
 def write(call: Callable[[Connection], T], *, transaction: bool = True) -> Steps[T]:
     """Write; `transaction=False` for a single statement, which then takes one round trip."""
     result: T = yield OnConnection(call=call, transaction=transaction, writes=True)
+    return result
+
+
+def read_snapshot(call: Callable[[Connection], T]) -> Steps[T]:
+    """Read; all statements see the state of one moment."""
+    result: T = yield OnConnection(call=call, transaction=True, writes=False, snapshot=True)
+    return result
+
+
+def outside(call: Callable[[Connection], T]) -> Steps[T]:
+    """Do what Postgres refuses in a transaction; of no tenant, by the tables' owner."""
+    result: T = yield OnConnection(call=call, transaction=False, writes=False, outside=True)
     return result
 
 

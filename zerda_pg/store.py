@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine
 from zerda_pg.core import Core
 from zerda_pg.db import reads
 from zerda_pg.db.embedded import EmbeddedServer
-from zerda_pg.db.engine import shown_url, sync_engine
+from zerda_pg.db.engine import local_settings, shown_url, sync_engine
 from zerda_pg.driver import SyncDriver
 from zerda_pg.embedding.protocol import Embedder
 from zerda_pg.opening import Opening
@@ -68,7 +68,8 @@ class MemoryStore:
             pool_size: Most connections.
             pool_timeout: Seconds to wait for a free one.
             connect_timeout: Seconds to wait for the server.
-            statement_timeout: Seconds that a statement may run.
+            statement_timeout: Seconds that a statement may run; a server that then says nothing
+                for 5 more is given up. 0: without end.
             prepare: False for poolers without prepared statements.
 
         Raises:
@@ -94,10 +95,13 @@ class MemoryStore:
                 connect_timeout=connect_timeout,
                 statement_timeout=statement_timeout,
                 prepare=prepare,
+                slow=opening.slow_seconds,
             )
-            driver = SyncDriver(own, owned=engine is None)
+            settings = local_settings(statement_timeout, prepare=prepare or engine is not None)
+            driver = SyncDriver(own, owned=engine is None, settings=settings)
             try:
                 opening.core.learn(*driver.run(opening.questions()))
+                driver.beginning.isolated = opening.core.facts.isolated
             except BaseException:
                 driver.close()
                 raise
@@ -138,11 +142,21 @@ class MemoryStore:
         return Memory(self._core, self._driver, scope)
 
     def tenants(self) -> list[str]:
-        """Every tenant that has an entry."""
+        """Every tenant that has an entry.
+
+        Raises:
+            AccessDeniedError: If row-level security shows the role one tenant at a time.
+        """
+        self._driver.beginning.check_owner()
         return self._driver.run(read(reads.list_tenants))
 
     def stats(self) -> dict[str, Any]:
-        """What the database holds, and what runs."""
+        """What the database holds, and what runs.
+
+        Raises:
+            AccessDeniedError: If row-level security shows the role one tenant at a time.
+        """
+        self._driver.beginning.check_owner()
         return self._driver.run(listing.store_stats(self._core))
 
     def maintain(self) -> dict[str, Any]:
@@ -154,7 +168,11 @@ class MemoryStore:
 
         Returns:
             How much of each.
+
+        Raises:
+            AccessDeniedError: If row-level security shows the role one tenant at a time.
         """
+        self._driver.beginning.check_owner()
         return self._driver.run(maintaining.maintain(self._core))
 
     def flush(self) -> None:

@@ -25,14 +25,27 @@ def migrate(
     sql: Annotated[
         bool, Option("--sql", help="Print the SQL for an administrator; needs no database.")
     ] = False,
+    rls: Annotated[
+        bool,
+        Option(
+            "--rls",
+            help="Set row-level security up too; with --sql also the roles that it is for.",
+        ),
+    ] = False,
 ) -> int:
     """Bring the schema to this package's version."""
+    if check and rls:
+        raise BadParameter("--check and --rls exclude each other")
     if check and sql:
         raise BadParameter("--check and --sql exclude each other")
     if sql:
         from zerda_pg.db.migrations import offline_script
 
         script = offline_script()
+        if rls:
+            from zerda_pg.db.isolation import isolation_script, roles_script
+
+            script += f"\n{isolation_script()}\n{roles_script()}"
         if call.json:
             from zerda_pg.cli.printing import emit
 
@@ -48,7 +61,7 @@ def migrate(
         if check:
             admin.check_schema(url)
         else:
-            admin.migrate(url)
+            admin.migrate(url, rls=rls)
     from zerda_pg.cli import printing
 
     if call.json:

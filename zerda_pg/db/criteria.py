@@ -83,6 +83,39 @@ class Criteria:
         """The statuses that were asked for by name."""
         return None if self.filter.status is None else [str(s) for s in self.filter.status]
 
+    def data(self) -> str:
+        """The same as JSON, for `zerda.postings`; times as Postgres reads them."""
+        f = self.filter
+        metadata = [
+            [key, word, operand]
+            for key, condition in f.metadata.items()
+            for word, operand in condition.items()
+        ]
+        values: dict[str, Any] = {
+            "now": self.now,
+            "valid_at": self.valid_at,
+            "statuses": self.statuses,
+            "scope_user": self.scope.user_id,
+            "memory_type": None if f.memory_types is None else [str(t) for t in f.memory_types],
+            "kind": None if f.kinds is None else list(f.kinds),
+            "session_id": f.session_id,
+            "user_id": f.user_id,
+            "agent_id": f.agent_id,
+            "tags_any": list(f.tags_any) or None,
+            "tags_all": list(f.tags_all) or None,
+            "created_from": f.created_from,
+            "created_to": f.created_to,
+            "min_importance": f.min_importance,
+            "metadata": metadata or None,
+        }
+        return dump_json(
+            {
+                name: value.isoformat() if isinstance(value, datetime) else value
+                for name, value in values.items()
+                if value is not None
+            }
+        )
+
     def params(self) -> dict[str, Any]:
         """Values for the binds of `conditions`."""
         f = self.filter

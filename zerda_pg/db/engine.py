@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import psycopg
-from sqlalchemy import URL, create_engine, make_url
+from sqlalchemy import URL, create_engine, event, make_url
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    DisconnectionError,
+    InterfaceError,
+    OperationalError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
 
+from zerda_pg.db.guarded import (
+    GRACE_SECONDS,
+    GuardedAsyncConnection,
+    GuardedConnection,
+    NoAnswerError,
+    is_stale,
+)
+from zerda_pg.db.slow import log_slow_statements
 from zerda_pg.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -26,7 +42,16 @@ from zerda_pg.errors import (
 )
 from zerda_pg.text import dump_json
 
-__all__ = ["CollisionError", "async_engine", "parse_url", "shown_url", "sync_engine", "translated"]
+__all__ = [
+    "BrokenConnectionError",
+    "CollisionError",
+    "async_engine",
+    "local_settings",
+    "parse_url",
+    "shown_url",
+    "sync_engine",
+    "translated",
+]
 
 DRIVER = "postgresql+psycopg"
 
@@ -91,19 +116,27 @@ def _options(
         # In UTC: a time at the edge of the calendar leaves it in another zone, and Python's range.
         connect["options"] = f"-c statement_timeout={milliseconds} -c timezone=UTC"
     else:
-        # A transaction-mode pooler knows neither prepared statements nor start-up options.
+        # A transaction-mode pooler knows neither prepared statements nor start-up options: what
+        # these would set is set in every transaction, see `local_settings`.
         connect["prepare_threshold"] = None
     return {
         "pool_size": pool_size,
         "max_overflow": 0,
         "pool_timeout": pool_timeout,
-        "pool_pre_ping": True,
         "pool_use_lifo": True,
         # a statement's parameters are what memories say: they belong in no traceback and no log
         "hide_parameters": True,
         "json_serializer": dump_json,
         "connect_args": connect,
     }
+
+
+def local_settings(statement_timeout: float, *, prepare: bool) -> str:
+    """What each transaction begins with; none where the connection was started with it."""
+    if prepare:
+        return ""
+    milliseconds = round(statement_timeout * 1000)
+    return f"SET LOCAL statement_timeout = {milliseconds}; SET LOCAL timezone = 'UTC'"
 
 
 def _check_settings(
@@ -121,14 +154,51 @@ def _check_settings(
             raise ValueError(f"{name} must be seconds from 0 to {LONGEST_SECONDS}, got {seconds!r}")
 
 
-def sync_engine(url: URL, **settings: Any) -> Engine:
-    """An engine whose pool never grows beyond `pool_size`."""
-    return create_engine(url, **_options(**settings))
+def sync_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Engine:
+    """An engine whose pool never grows beyond `pool_size`.
+
+    Args:
+        url: The database.
+        slow: Seconds from which a statement is logged; None: never.
+        settings: As in `MemoryStore.open`.
+    """
+    engine = create_engine(url, **_options(**settings))
+    _watch(engine, settings["statement_timeout"], slow)
+
+    @event.listens_for(engine, "do_connect")
+    def connect(
+        dialect: Any, record: Any, args: Sequence[Any], parameters: dict[str, Any]
+    ) -> psycopg.Connection[Any]:
+        return GuardedConnection.connect(*args, **parameters)
+
+    return engine
 
 
-def async_engine(url: URL, **settings: Any) -> AsyncEngine:
+def async_engine(url: URL, *, slow: float | None = None, **settings: Any) -> AsyncEngine:
     """The same for asyncio; psycopg serves both."""
-    return create_async_engine(url, **_options(**settings))
+    options = _options(**settings)
+    options["connect_args"]["async_creator_fn"] = GuardedAsyncConnection.connect
+    engine = create_async_engine(url, **options)
+    _watch(engine.sync_engine, settings["statement_timeout"], slow)
+    return engine
+
+
+def _watch(engine: Engine, statement_timeout: float, slow: float | None) -> None:
+    """No wait without end, no dead connection handed out, slow statements logged."""
+    patience = statement_timeout + GRACE_SECONDS if statement_timeout else None
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, record: ConnectionPoolEntry) -> None:
+        cast(Any, record.driver_connection).patience = patience
+
+    @event.listens_for(engine, "checkout")
+    def checked_out(connection: Any, record: ConnectionPoolEntry, proxy: Any) -> None:
+        # in place of SQLAlchemy's ping, which costs a round trip each time
+        if is_stale(record.driver_connection):
+            raise DisconnectionError("the server has ended the connection")
+
+    if slow is not None:
+        log_slow_statements(engine, slow)
 
 
 _UNAVAILABLE = {"57P01", "57P02", "57P03", "57P05", "53300", "08000", "08001", "08003", "08006"}
@@ -140,16 +210,23 @@ class CollisionError(ConflictError):
     """A deadlock or a serialization failure: nothing was written, and a retry is safe."""
 
 
+class BrokenConnectionError(DatabaseUnavailableError):
+    """The connection ended in the middle of something, by no fault of the statement."""
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Raise errors of our tree in place of SQLAlchemy's and the driver's.
 
-    The driver's message is passed on only where it holds no value of a row.
+    The driver's message is passed on only where it holds no value of a row, and is taken out of
+    the errors below ours, which a traceback shows too.
     """
     try:
         yield
     except DBAPIError as error:
-        raise _translate(error) from error
+        translation = _translate(error)
+        _hush(error)
+        raise translation from error
     except PoolTimeoutError as error:
         raise DatabaseUnavailableError(
             "no connection became free in time: raise pool_size or pool_timeout, "
@@ -159,8 +236,30 @@ def translated() -> Iterator[None]:
         raise DatabaseUnavailableError(f"the database connection failed: {error}") from error
 
 
+_SPEAKING = re.compile("0[8A]|25|28|3[DF]|40|42|5[357]|55|ZD")
+"""Classes of SQLSTATE whose message names objects of the database and no value of a row."""
+
+
+def _hush(error: DBAPIError) -> None:
+    """Take out what a driver's message may quote of a row: its detail, context, and hint."""
+    original = error.orig
+    if not isinstance(original, psycopg.Error) or original.sqlstate is None:
+        return  # a message of the client's own
+    words = (original.diag.message_primary or "").strip()
+    if not _SPEAKING.match(original.sqlstate):
+        words = "see the server's log: its words may quote what was written"
+    words = f"SQLSTATE {original.sqlstate}: {words}"
+    original.args = (words,)
+    error.args = (f"({type(original).__name__}) {words}",)
+
+
 def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
     original = error.orig
+    if isinstance(original, NoAnswerError):
+        return DatabaseUnavailableError(
+            f"{original} (statement_timeout and {GRACE_SECONDS:g} s): it hangs, or the network "
+            "does; whether a write was done is not known"
+        )
     state = getattr(original, "sqlstate", None) or ""
     message = (getattr(getattr(original, "diag", None), "message_primary", None) or "").strip()
     if state == "ZD001":
@@ -201,8 +300,9 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
         or error.connection_invalidated
         or (not state and isinstance(error, OperationalError | InterfaceError))
     ):
-        detail = message or str(original).strip().splitlines()[0] if original else ""
-        return DatabaseUnavailableError(f"the database cannot be reached: {detail}")
+        lines = [message or line for line in str(original).strip().splitlines()]
+        kind = BrokenConnectionError if error.connection_invalidated else DatabaseUnavailableError
+        return kind(f"the database cannot be reached: {lines[0] if lines else 'no answer'}")
     if state:
         # the server's own words may quote what was written
         return ZerdaError(f"the database refused the statement (SQLSTATE {state})")

@@ -33,6 +33,10 @@ class DatabaseFacts:
     halfvec_oid: int
     read_only: bool
     """A replica, or a database set to read only."""
+    isolated: bool
+    """Whether row-level security applies to the role, which then sees one tenant at a time."""
+    records_access: bool
+    """Whether searches count accesses: not on a replica, and not by a role that only reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,15 @@ _FACTS = text(
 )
 
 
+_RIGHTS = text(
+    """
+    SELECT row_security_active('zerda.entries') AS isolated,
+           has_table_privilege('zerda.entry_state', 'UPDATE')
+               AND has_table_privilege('zerda.session_touches', 'INSERT') AS writes
+    """
+)
+
+
 def read_facts(connection: Connection) -> DatabaseFacts:
     """Ask, and refuse what zerda_pg cannot work with.
 
@@ -83,6 +96,7 @@ def read_facts(connection: Connection) -> DatabaseFacts:
         raise ConfigError(f"pgvector 0.8 or newer is needed, the database has {row.pgvector}")
     revision = connection.scalar(text("SELECT version_num FROM zerda.alembic_version"))
     check_revision(revision)
+    rights = connection.execute(_RIGHTS).one()
     return DatabaseFacts(
         server=row.server,
         revision=revision,
@@ -90,6 +104,8 @@ def read_facts(connection: Connection) -> DatabaseFacts:
         vector_schema=row.vector_schema,
         halfvec_oid=row.halfvec_oid,
         read_only=row.read_only,
+        isolated=rights.isolated,
+        records_access=rights.writes and not row.read_only,
     )
 
 

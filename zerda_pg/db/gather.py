@@ -77,6 +77,8 @@ class GatherShape:
     """Whether a current session is given, whose touches are looked up."""
     ann: int | None = None
     """Dimensions, where the tenant has an HNSW index of its own; None: exact."""
+    isolated: bool = False
+    """Whether row-level security applies, under which `@@` alone uses no index."""
     vectors: bool = False
     """Whether the candidates' vectors are fetched, for diversity."""
     arms: Arms = field(default_factory=Arms)
@@ -104,7 +106,7 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
     best: list[Select[Any]] = []
     idf = matched = dense = None
     if shape.lexical:
-        idf, matched = lexical_arm(criteria, limits)
+        idf, matched = lexical_arm(criteria, limits, isolated=shape.isolated)
         ranked = (
             select(matched.c.id, matched.c.lexical)
             .order_by(matched.c.lexical.desc(), matched.c.id)

@@ -28,7 +28,7 @@ from sqlalchemy import (
     select,
     union_all,
 )
-from sqlalchemy.dialects.postgresql import REGCONFIG, TSQUERY
+from sqlalchemy.dialects.postgresql import JSONB, REGCONFIG, TSQUERY
 from sqlalchemy.sql.selectable import FromClause
 from sqlalchemy.types import UserDefinedType
 
@@ -210,9 +210,8 @@ def considered(criteria: Criteria, table: FromClause) -> list[Any]:
     return found
 
 
-def lexical_arm(criteria: Criteria, arms: Arms) -> tuple[CTE, CTE]:
-    """Each term's IDF, also of those that do not drive, and the entries with their sums."""
-    drivers = _drivers(_terms(), arms)
+def _postings(criteria: Criteria, arms: Arms, drivers: CTE) -> CTE:
+    """Which entries have which driver, by the index."""
     e = known_entries(criteria)
     matching = lateral(
         select(e.c.id)
@@ -220,11 +219,40 @@ def lexical_arm(criteria: Criteria, arms: Arms) -> tuple[CTE, CTE]:
         .limit(rows_limit(arms.postings)),
         name="matching",
     )
-    postings = (
+    return (
         select(drivers.c.lexeme, matching.c.id)
         .select_from(drivers.join(matching, drivers.c.drives))
         .cte("postings")
     )
+
+
+def _isolated_postings(arms: Arms, drivers: CTE) -> CTE:
+    """The same by a function that may use the index under row-level security."""
+
+    def driving(name: str) -> Any:
+        chosen = select(drivers.c[name]).where(drivers.c.drives).order_by(drivers.c.place)
+        return func.array(chosen.scalar_subquery())
+
+    found = func.zerda.postings(
+        driving("lexeme"),
+        driving("term"),
+        rows_limit(arms.postings),
+        cast(bindparam("criteria"), JSONB),
+    ).table_valued(column("lexeme", Text), column("id", Text), name="found_postings")
+    return select(found.c.lexeme, found.c.id.collate("C").label("id")).cte("postings")
+
+
+def lexical_arm(criteria: Criteria, arms: Arms, *, isolated: bool = False) -> tuple[CTE, CTE]:
+    """Each term's IDF, also of those that do not drive, and the entries with their sums.
+
+    Under row-level security what was known earlier is looked for without the index: the version
+    of a memory is asked for seldom.
+    """
+    drivers = _drivers(_terms(), arms)
+    if isolated and criteria.known_at is None:
+        postings = _isolated_postings(arms, drivers)
+    else:
+        postings = _postings(criteria, arms, drivers)
     frequency = (
         select(postings.c.lexeme, func.count().label("entries"))
         .group_by(postings.c.lexeme)

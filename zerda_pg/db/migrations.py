@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from zerda_pg.db.engine import parse_url, translated
+from zerda_pg.db.isolation import enable_isolation
 from zerda_pg.db.schema import HEAD, SCHEMA, metadata
 from zerda_pg.errors import (
     AccessDeniedError,
@@ -36,6 +37,7 @@ __all__ = [
     "current_revision",
     "downgrade",
     "extension_schema",
+    "isolate",
     "offline_script",
     "require_extensions",
     "run_env",
@@ -85,6 +87,21 @@ def upgrade(url: str, revision: str = "head") -> None:
             not end in time.
     """
     _run(url, "upgrade", revision)
+
+
+def isolate(url: str) -> None:
+    """Set row-level security up where it is missing; after `upgrade`.
+
+    Raises:
+        AccessDeniedError: If the role does not own the tables.
+        ConflictError: If a table was in use for too long: try again.
+    """
+    engine = _engine(url)
+    try:
+        with translated(), _migration_lock(engine), engine.begin() as connection:
+            enable_isolation(connection)
+    finally:
+        engine.dispose()
 
 
 def downgrade(url: str, revision: str) -> None:

@@ -81,7 +81,7 @@ def gather(
 ) -> Gathered:
     """Every candidate with its raw signals, in one round trip."""
     sql = gather_sql(question.criteria, shape, facts.vector_schema)
-    found = connection.exec_driver_sql(sql, _parameters(question)).all()
+    found = connection.exec_driver_sql(sql, _parameters(question, shape)).all()
     _require_active(connection, question, found, shape)
     return _gathered(found, shape)
 
@@ -95,12 +95,12 @@ def gather_many(
     """The same for several questions of one shape, in one round trip."""
     sql = gather_sql(questions[0].criteria, shape, facts.vector_schema)
     parts: list[str] = []
-    parameters = _parameters(questions[0])
+    parameters = _parameters(questions[0], shape)
     for number, question in enumerate(questions):
         part = sql
         for name in _OWN & parameters.keys():
             part = part.replace(f"%({name})s", f"%({name}_{number})s")
-            parameters[f"{name}_{number}"] = _parameters(question)[name]
+            parameters[f"{name}_{number}"] = _parameters(question, shape)[name]
         parts.append(f"SELECT {number} AS question, g.* FROM ({part}) AS g")
     rows = connection.exec_driver_sql(" UNION ALL ".join(parts), parameters).all()
     _require_active(connection, questions[0], rows, shape)
@@ -126,13 +126,15 @@ _OWN = {"query_text", "query_vector"}
 """Parameters in which the questions of one call differ."""
 
 
-def _parameters(question: Question) -> dict[str, Any]:
+def _parameters(question: Question, shape: GatherShape) -> dict[str, Any]:
     parameters = question.criteria.params() | {
         "query_text": question.text[:QUERY_CHARACTERS],
         "language": f"pg_catalog.{question.language}",
         "model": question.model_id,
         "current_session": question.current_session,
     }
+    if shape.isolated:
+        parameters["criteria"] = question.criteria.data()
     if question.vector is not None:
         parameters["query_vector"] = HalfvecParam(question.vector)
     return parameters

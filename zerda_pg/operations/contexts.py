@@ -59,7 +59,7 @@ def build_context(
         core, scope, task, options, wanted=WIDEST // 2, choose=choose
     )
     context = _packed(found, options, packing, counter, timer)
-    yield from record(scope, [entry.id for entry in context.entries], question, options)
+    yield from record(core, scope, [entry.id for entry in context.entries], question, options)
     return context
 
 

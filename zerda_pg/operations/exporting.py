@@ -16,7 +16,7 @@ from zerda_pg.core import Core
 from zerda_pg.db import portable
 from zerda_pg.db.facts import Model
 from zerda_pg.scope import Scope
-from zerda_pg.steps import OnConnection, Steps
+from zerda_pg.steps import Steps, read_snapshot
 from zerda_pg.text import dump_json
 
 __all__ = ["FORMAT", "Progress", "export"]
@@ -44,7 +44,6 @@ def export(
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
 
     def work(connection: Connection) -> dict[str, int]:
-        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         with partial.open("wb") as raw:
             if target.suffix == ".gz":
                 with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6) as file:
@@ -52,7 +51,7 @@ def export(
             return _write(connection, core, scope, raw, model, vectors, progress)
 
     try:
-        counts: dict[str, int] = yield OnConnection(call=work, transaction=True, writes=False)
+        counts = yield from read_snapshot(work)
         partial.replace(target)
     finally:
         with suppress(FileNotFoundError):

@@ -135,6 +135,8 @@ class Recalled:
     ranking: Ranking
     entries: dict[str, MemoryEntry]
     """Those that were fetched."""
+    recordable: bool
+    """Whether the role counts accesses."""
 
     def hit(self, row: int) -> Hit:
         """The hit for a row whose entry was fetched."""
@@ -204,6 +206,7 @@ def shape_of(
         graph=hybrid_mode,
         degree=not isinstance(ranker, HybridRanker | ChannelRanker),
         session=question.current_session is not None,
+        isolated=core.facts.isolated,
         vectors=getattr(ranker, "needs_vectors", False),
         ann=ann,
         arms=arms,
@@ -229,13 +232,17 @@ def recalled(
         timer.lap("rank")
         entries = _fetch(connection, scope, question, gathered, rows)
         timer.lap("fetch")
-        return Recalled(gathered=gathered, ranking=ranking, entries=entries)
+        return Recalled(
+            gathered=gathered, ranking=ranking, entries=entries,
+            recordable=core.facts.records_access,
+        )  # fmt: skip
 
     with core.model_in_use():
         found = yield from read(work)
     if shape.dense and len(found.gathered.signals):
         core.note_index(scope.tenant_id, found.gathered.ann_model_id)
-    yield from _count_if_stale(scope, found.gathered)
+    if core.facts.records_access:
+        yield from _count_if_stale(scope, found.gathered)
     return found, question, timer
 
 
@@ -269,7 +276,7 @@ def search(core: Core, scope: Scope, query: str, options: SearchOptions) -> Step
         core, scope, query, options, wanted=options.k, choose=choose
     )
     hits = _hits(found, options, timer)
-    yield from record(scope, [hit.entry.id for hit in hits], question, options)
+    yield from record(core, scope, [hit.entry.id for hit in hits], question, options)
     return hits
 
 
@@ -306,15 +313,15 @@ def report_of(found: Recalled, options: SearchOptions, timer: Timer) -> dict[str
             "by_ranker": len(found.gathered.signals) - len(order),
         },
         "milliseconds": timer.milliseconds,
-        "access_recorded": options.record_access,
+        "access_recorded": options.record_access and found.recordable,
     }  # fmt: skip
 
 
 def record(
-    scope: Scope, ids: Sequence[str], question: Question, options: SearchOptions
+    core: Core, scope: Scope, ids: Sequence[str], question: Question, options: SearchOptions
 ) -> Steps[None]:
     """Count the accesses, after the answer is known; a replay of the past counts nothing."""
-    if not (options.record_access and ids):
+    if not (options.record_access and core.facts.records_access and ids):
         return
     session = question.current_session
     yield from background(lambda c: writes.record_access(c, scope, ids, session))
@@ -359,6 +366,7 @@ def search_many(
             Recalled(
                 gathered=gathered,
                 ranking=ranking,
+                recordable=core.facts.records_access,
                 entries=_fetch(connection, scope, question, gathered, _best(ranking, options)),
             )
             for gathered, ranking, question in zip(every, rankings, questions, strict=True)
@@ -370,5 +378,5 @@ def search_many(
         found = yield from read(work)
     results = [_hits(one, options, timer) for one in found]
     ids = [hit.entry.id for hits in results for hit in hits]
-    yield from record(scope, ids, questions[0], options)
+    yield from record(core, scope, ids, questions[0], options)
     return results

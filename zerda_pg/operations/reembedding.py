@@ -18,7 +18,7 @@ from zerda_pg.db.facts import DatabaseFacts, Model, active_model
 from zerda_pg.db.models import Unembedded
 from zerda_pg.embedding import embed_documents
 from zerda_pg.embedding.protocol import Embedder
-from zerda_pg.steps import Steps, embed, read, write
+from zerda_pg.steps import Steps, embed, outside, read, write
 
 __all__ = ["drop_retired", "reembed"]
 
@@ -138,7 +138,7 @@ def drop_retired(progress: Progress | None) -> Steps[dict[str, Any]]:
     names: list[str] = []
     erased = 0
     for model in (yield from read(models.retired_models)):
-        yield from read(lambda c, m=model: models.drop_indexes(c, m.id))  # type: ignore[misc]
+        yield from outside(lambda c, m=model: models.drop_indexes(c, m.id))  # type: ignore[misc]
         for tenant_id in (yield from read(reads.list_tenants)):
             after: str | None = ""
             while after is not None:

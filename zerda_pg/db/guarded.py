@@ -1,0 +1,120 @@
+"""Connections that wait for the server no longer than they were told.
+
+`statement_timeout` is kept by the server: one that is stopped, or a network that swallows
+packets, keeps no promise, and a Unix socket has no time-out of its own. Every exchange of psycopg
+with the server is a generator that it also wakes at intervals; here the clock is looked at then.
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import pq
+from sqlalchemy import Connection
+
+__all__ = [
+    "GRACE_SECONDS",
+    "GuardedAsyncConnection",
+    "GuardedConnection",
+    "NoAnswerError",
+    "is_stale",
+    "unhurried",
+]
+
+T = TypeVar("T")
+
+GRACE_SECONDS = 5.0
+"""Beyond statement_timeout: for the server to cancel the statement and to say so."""
+
+LOOK_SECONDS = 0.1
+"""How often the clock is looked at while the server is silent."""
+
+
+class NoAnswerError(psycopg.OperationalError):
+    """The server did not answer in time; the connection was given up."""
+
+
+def _bounded(
+    exchange: Generator[Any, Any, T], pgconn: pq.abc.PGconn, patience: float | None
+) -> Generator[Any, Any, T]:
+    """The exchange, given up when the server has been silent for too long."""
+    if patience is None:
+        return (yield from exchange)
+    deadline = time.monotonic() + patience
+    try:
+        wanted = next(exchange)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > deadline:
+                pgconn.finish()
+                raise NoAnswerError(f"the server did not answer within {patience:g} s")
+            wanted = exchange.send(ready)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+class GuardedConnection(psycopg.Connection[Any]):
+    """For a synchronous engine."""
+
+    patience: float | None = None
+    """Seconds for one exchange; None: without end."""
+
+    def wait(self, gen: Any, interval: float = LOOK_SECONDS, *args: Any, **kwargs: Any) -> Any:
+        """As in psycopg, with an end."""
+        if self.pgconn.status != pq.ConnStatus.OK:
+            return super().wait(gen, interval, *args, **kwargs)
+        bounded = _bounded(gen, self.pgconn, self.patience)
+        return super().wait(bounded, interval, *args, **kwargs)
+
+
+class GuardedAsyncConnection(psycopg.AsyncConnection[Any]):
+    """For an asyncio engine."""
+
+    patience: float | None = None
+    """Seconds for one exchange; None: without end."""
+
+    async def wait(
+        self, gen: Any, interval: float = LOOK_SECONDS, *args: Any, **kwargs: Any
+    ) -> Any:
+        """As in psycopg, with an end."""
+        if self.pgconn.status != pq.ConnStatus.OK:
+            return await super().wait(gen, interval, *args, **kwargs)
+        bounded = _bounded(gen, self.pgconn, self.patience)
+        return await super().wait(bounded, interval, *args, **kwargs)
+
+
+@contextmanager
+def unhurried(connection: Connection) -> Iterator[None]:
+    """Let what is done here take as long as it takes, as the upkeep of large tables may."""
+    raw = connection.connection.driver_connection
+    if not isinstance(raw, GuardedConnection | GuardedAsyncConnection):
+        yield
+        return
+    before, raw.patience = raw.patience, None
+    try:
+        yield
+    finally:
+        raw.patience = before
+
+
+def is_stale(raw: Any) -> bool:
+    """Whether an idle connection has something to say: that its server has ended it.
+
+    Looked at without a round trip. The server sends nothing else to an idle connection that we
+    use; if it did, a new connection costs little.
+    """
+    if getattr(raw, "closed", False):
+        return True
+    descriptor = raw.fileno()
+    if sys.platform == "win32":
+        return bool(select.select([descriptor], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN | select.POLLHUP | select.POLLERR)
+    return bool(poll.poll(0))
