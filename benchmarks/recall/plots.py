@@ -25,7 +25,7 @@ def draw(figures: Summary, folder: Path) -> list[Path]:
 
     written: list[Path] = []
     for suite, methods in figures.items():
-        if "/" in suite:
+        if "/" in suite or ":" in suite:
             continue
         figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
         for method, values in methods.items():
