@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from zerda_pg.db.facts import DatabaseFacts, Model
+from zerda_pg.db.guarded import unhurried
 
 __all__ = [
     "ANN_FROM",
@@ -88,14 +89,13 @@ def apply_index_change(
     """
     connection.exec_driver_sql(f"SET statement_timeout = '{BUILD_TIMEOUT}'")
     try:
-        _apply(connection, facts, model, change)
+        with unhurried(connection):
+            _apply(connection, facts, model, change)
     finally:
         connection.exec_driver_sql("RESET statement_timeout")
 
 
-def _apply(
-    connection: Connection, facts: DatabaseFacts, model: Model, change: IndexChange
-) -> None:
+def _apply(connection: Connection, facts: DatabaseFacts, model: Model, change: IndexChange) -> None:
     name = _index_name(change.tenant_id, model)
     parameters = {"tenant": change.tenant_id, "model": model.id}
     if not change.build:

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from zerda_pg.db import reads
 from zerda_pg.db.changes import begin_write
+from zerda_pg.db.guarded import unhurried
 from zerda_pg.db.rows import LEAST_FRACTION
 from zerda_pg.db.writes import discard_many
 from zerda_pg.scope import Scope
@@ -180,7 +181,8 @@ def analyzable_tables(connection: Connection) -> list[str]:
 def analyze(connection: Connection, table: str) -> None:
     """Renew the planner's statistics of one of our tables, however long it takes."""
     connection.execute(text("SET LOCAL statement_timeout = 0"))
-    connection.exec_driver_sql(f"ANALYZE zerda.{table}")
+    with unhurried(connection):
+        connection.exec_driver_sql(f"ANALYZE zerda.{table}")
 
 
 @dataclass(frozen=True, kw_only=True)

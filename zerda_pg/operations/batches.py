@@ -14,6 +14,7 @@ from zerda_pg.core import Core
 from zerda_pg.db import reads, writes
 from zerda_pg.db.facts import Model
 from zerda_pg.db.rows import entry_to_json
+from zerda_pg.db.transactions import LostAnswerError
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.operations.prepare import Draft
 from zerda_pg.results import AddResult
@@ -79,7 +80,12 @@ def write_batch(
     ready = yield from _prepared(core, drafts)
     work = _work(core, scope, ready, if_exists=if_exists, dedupe=dedupe, after=after, direct=direct)
     with core.model_in_use():
-        written = yield from write(work, transaction=after is not None)
+        try:
+            written = yield from write(work, transaction=after is not None)
+        except LostAnswerError:
+            if after is not None or not _own(drafts):
+                raise
+            written = yield from _asked_again(core, scope, drafts, ready, dedupe)
     results = yield from _results(core, scope, drafts, written)
     return Batch(results=results, vectors=ready.vectors)
 
@@ -100,14 +106,19 @@ def write_batches(
     Raises:
         ZerdaError, ValueError: Of a draft or a write; the batches before it are written.
     """
-    under_way: tuple[list[Draft], Handle[list[writes.Written]]] | None = None
+    under_way: tuple[list[Draft], _Prepared, Handle[list[writes.Written]]] | None = None
 
     def settle() -> Steps[None]:
         nonlocal under_way
         if under_way is not None:
-            (batch, handle), under_way = under_way, None
+            (batch, ready, handle), under_way = under_way, None
             with core.model_in_use():
-                written = yield from finish(handle)
+                try:
+                    written = yield from finish(handle)
+                except LostAnswerError:
+                    if not _own(batch):
+                        raise
+                    written = yield from _asked_again(core, scope, batch, ready, dedupe)
             done((yield from _results(core, scope, batch, written)))
 
     taken = batches(drafts)
@@ -122,7 +133,24 @@ def write_batches(
         if batch is None or ready is None:
             return
         work = _work(core, scope, ready, if_exists=if_exists, dedupe=dedupe)
-        under_way = (batch, (yield from start(work)))
+        under_way = (batch, ready, (yield from start(work)))
+
+
+def _own(drafts: Sequence[Draft]) -> bool:
+    """Whether an entry's being there tells that this write was done."""
+    return all(draft.own_id for draft in drafts)
+
+
+def _asked_again(
+    core: Core, scope: Scope, drafts: Sequence[Draft], ready: _Prepared, dedupe: bool
+) -> Steps[list[writes.Written]]:
+    """Write once more what may be written already: an id of our own that is there was created."""
+    work = _work(core, scope, ready, if_exists="keep", dedupe=dedupe)
+    again = yield from write(work, transaction=False)
+    return [
+        replace(written, status="created") if written.status == "kept" else written
+        for written in again
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

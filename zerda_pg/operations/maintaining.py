@@ -9,7 +9,7 @@ from zerda_pg.db import ann, changes, erasure, maintenance, reads
 from zerda_pg.db.facts import Model
 from zerda_pg.db.schema import entries
 from zerda_pg.scope import Scope
-from zerda_pg.steps import Steps, read, write
+from zerda_pg.steps import Steps, outside, read, write
 
 __all__ = ["CHANGES_KEPT_DAYS", "TOUCHES_KEPT_DAYS", "maintain"]
 
@@ -98,9 +98,7 @@ def _index(core: Core) -> Steps[dict[str, Any]]:
 
 
 def _apply(core: Core, model: Model, change: ann.IndexChange) -> Steps[None]:
-    yield from write(
-        lambda c: ann.apply_index_change(c, core.facts, model, change), transaction=False
-    )
+    yield from outside(lambda c: ann.apply_index_change(c, core.facts, model, change))
 
 
 def _analyze() -> Steps[list[str]]:

@@ -48,6 +48,8 @@ class Draft:
     vector: NDArray[np.float32] | None
     """Given by the caller, normalised; None: to be embedded."""
     supersedes: tuple[str, ...]
+    own_id: bool = False
+    """Whether its id was made for this write, so that nobody else can have written it."""
 
 
 def draft_of(core: Core, scope: Scope, item: Any, given: Mapping[str, Any]) -> Draft:
@@ -71,7 +73,13 @@ def draft_of(core: Core, scope: Scope, item: Any, given: Mapping[str, Any]) -> D
     if entry.embedding is not None:
         vector = core.unit_vector(entry.embedding, "embedding")
         entry.embedding = None
-    return Draft(entry=entry, body=body_of(entry.content), vector=vector, supersedes=supersedes)
+    return Draft(
+        entry=entry,
+        body=body_of(entry.content),
+        vector=vector,
+        supersedes=supersedes,
+        own_id=not isinstance(item, MemoryEntry) and given.get("id") is None,
+    )
 
 
 _DEFAULTS: dict[str, Any] = {
