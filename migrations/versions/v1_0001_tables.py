@@ -458,6 +458,9 @@ DECLARE
     r record;
     v_old record;
     v_written integer[] := '{{}}';
+    v_new text[] := '{{}}';
+    v_several boolean := json_array_length(p_rows) > 1;
+    v_supersedes boolean := v_several OR json_array_length(p_rows -> 0 -> 'supersedes') > 0;
     v_recorded boolean := zerda.begin_write(p_tenant, p_model);
 BEGIN
     IF p_dedupe THEN
@@ -468,17 +471,79 @@ BEGIN
             ORDER BY 1
         ) AS keys;
     END IF;
-    PERFORM 1
-    FROM zerda.entries e
-    WHERE e.tenant_id = p_tenant AND e.id = ANY (ARRAY(
-        SELECT t.id FROM json_to_recordset(p_rows) AS t (id text)
-        UNION
-        SELECT json_array_elements_text(t.supersedes)
-        FROM json_to_recordset(p_rows) AS t (supersedes json)))
-    ORDER BY e.id
-    FOR NO KEY UPDATE;
+    IF v_supersedes THEN  -- a row alone needs no order
+        PERFORM 1
+        FROM zerda.entries e
+        WHERE e.tenant_id = p_tenant AND e.id = ANY (ARRAY(
+            SELECT t.id FROM json_to_recordset(p_rows) AS t (id text)
+            UNION
+            SELECT json_array_elements_text(t.supersedes)
+            FROM json_to_recordset(p_rows) AS t (supersedes json)))
+        ORDER BY e.id
+        FOR NO KEY UPDATE;
+    END IF;
     -- read once the locks are held: what was written while waiting for them came before
     v_now := clock_timestamp();
+
+    -- What is new goes in by one statement a table. What then is left was there before, or
+    -- stands twice in the batch: it is taken row by row.
+    IF v_several AND NOT p_dedupe THEN
+        FOR r IN
+            INSERT INTO zerda.entries (
+                tenant_id, id, version, memory_type, kind, content, body, session_id, user_id,
+                agent_id, tags, metadata, language, status, created_at, recorded_at, updated_at,
+                valid_from, valid_to, expires_at, discarded_at, invalidated_at, content_hash)
+            SELECT p_tenant, t.id, 1, t.memory_type, t.kind, t.content, t.body, t.session_id,
+                t.user_id, t.agent_id, t.tags, t.metadata, t.language, t.status, t.created_at,
+                v_now, v_now, t.valid_from, t.valid_to, t.expires_at,
+                CASE WHEN t.status = 'discarded' THEN v_now END,
+                CASE WHEN t.status = 'superseded' THEN v_now END,
+                decode(t.content_hash, 'hex')
+            FROM json_to_recordset(p_rows) AS t (
+                n integer, id text, memory_type text, kind text, content json, body text,
+                session_id text, user_id text, agent_id text, tags text[], metadata jsonb,
+                language text, status text, created_at timestamptz, valid_from timestamptz,
+                valid_to timestamptz, expires_at timestamptz, content_hash text)
+            ORDER BY t.id COLLATE "C", t.n
+            ON CONFLICT (tenant_id, id) DO NOTHING
+            RETURNING zerda.entries.id
+        LOOP
+            v_new := v_new || r.id;
+        END LOOP;
+        INSERT INTO zerda.entry_state (tenant_id, entry_id, importance, original_importance,
+            decay_factor, access_count, last_access)
+        SELECT p_tenant, t.id, t.importance, t.original_importance, t.decay_factor,
+            t.access_count, t.last_access
+        FROM json_to_recordset(p_rows) AS t (
+            n integer, id text, importance float8, original_importance float8,
+            decay_factor float8, access_count bigint, last_access timestamptz)
+        WHERE t.id = ANY (v_new)
+        ORDER BY t.id COLLATE "C", t.n
+        ON CONFLICT (tenant_id, entry_id) DO NOTHING;
+        INSERT INTO zerda.embeddings (tenant_id, entry_id, model_id, embedding, truncated,
+            memory_type, kind, status, session_id, user_id, agent_id, valid_from, valid_to,
+            expires_at)
+        SELECT p_tenant, t.id, p_model, given.vector, t.truncated, t.memory_type, t.kind,
+            t.status, t.session_id, t.user_id, t.agent_id, t.valid_from, t.valid_to, t.expires_at
+        FROM json_to_recordset(p_rows) AS t (
+            n integer, id text, memory_type text, kind text, session_id text, user_id text,
+            agent_id text, status text, valid_from timestamptz, valid_to timestamptz,
+            expires_at timestamptz, truncated boolean)
+        JOIN unnest(p_vectors) WITH ORDINALITY AS given (vector, place) ON given.place = t.n + 1
+        WHERE t.id = ANY (v_new)
+        ORDER BY t.id COLLATE "C", t.n
+        ON CONFLICT (tenant_id, entry_id, model_id) DO NOTHING;
+        v_written := ARRAY(
+            SELECT min(t.n) FROM json_to_recordset(p_rows) AS t (n integer, id text)
+            WHERE t.id = ANY (v_new) GROUP BY t.id);
+        RETURN QUERY
+            SELECT t.n, t.id, 'created'::text, 1, v_now
+            FROM json_to_recordset(p_rows) AS t (n integer, id text)
+            WHERE t.n = ANY (v_written);
+        IF v_recorded THEN
+            PERFORM zerda.record_changes(p_tenant, v_new, 'created');
+        END IF;
+    END IF;
 
     FOR r IN
         SELECT t.*, CASE WHEN p_dedupe THEN row_number() OVER (PARTITION BY
@@ -491,6 +556,7 @@ BEGIN
             valid_to timestamptz, expires_at timestamptz, content_hash text, importance float8,
             original_importance float8, decay_factor float8, access_count bigint,
             last_access timestamptz, truncated boolean, supersedes text[])
+        WHERE NOT t.n = ANY (v_written)
         ORDER BY repeated, t.id COLLATE "C", t.n
     LOOP
         n := r.n;
@@ -619,6 +685,9 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 
+    IF NOT v_supersedes THEN
+        RETURN;
+    END IF;
     -- afterwards, since an entry may supersede another one of its batch
     FOR r IN
         SELECT t.id, old.id AS superseded, coalesce(t.valid_from, t.created_at) AS since
