@@ -10,7 +10,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from zerda_pg.config import Settings
-from zerda_pg.db.engine import parse_url, sync_engine, translated
+from zerda_pg.db.engine import local_settings, parse_url, sync_engine, translated
 from zerda_pg.db.facts import read_facts
 from zerda_pg.db.migrations import isolate, upgrade
 from zerda_pg.driver import SyncDriver
@@ -111,16 +111,16 @@ def drop_retired_models(
 
 @contextmanager
 def _driver(url: str) -> Iterator[SyncDriver]:
-    """For work that may take long: no statement is cut off."""
+    """For work that may take long: no statement is cut off, through a pooler either."""
     engine = sync_engine(
         parse_url(url),
         pool_size=2,
         pool_timeout=30,
         connect_timeout=10,
         statement_timeout=0,
-        prepare=True,
+        prepare=False,
     )
-    driver = SyncDriver(engine)
+    driver = SyncDriver(engine, settings=local_settings(0, prepare=False))
     try:
         yield driver
     finally:

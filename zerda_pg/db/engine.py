@@ -302,7 +302,10 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
     ):
         lines = [message or line for line in str(original).strip().splitlines()]
         kind = BrokenConnectionError if error.connection_invalidated else DatabaseUnavailableError
-        return kind(f"the database cannot be reached: {lines[0] if lines else 'no answer'}")
+        detail = lines[0] if lines else "no answer"
+        if "startup parameter" in detail:  # PgBouncer's words: it gives no SQLSTATE
+            detail += " (a pooler? open the store with prepare=False)"
+        return kind(f"the database cannot be reached: {detail}")
     if state:
         # the server's own words may quote what was written
         return ZerdaError(f"the database refused the statement (SQLSTATE {state})")

@@ -129,7 +129,10 @@ def _run(url: str, command: str, revision: str) -> None:
 
 def _engine(url: str) -> Engine:
     return create_engine(
-        parse_url(url), poolclass=NullPool, connect_args={"connect_timeout": CONNECT_SECONDS}
+        parse_url(url),
+        poolclass=NullPool,
+        # nothing here is run often enough to be prepared, which old poolers cannot do
+        connect_args={"connect_timeout": CONNECT_SECONDS, "prepare_threshold": None},
     )
 
 
