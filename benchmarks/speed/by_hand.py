@@ -116,9 +116,14 @@ class ByHand:
                 {"tenant": tenant, "model": self.model_id, "vector": HalfVector(vector), "k": k},
             )
             ids = [row[0] for row in cursor.fetchall()]
-            cursor.execute(FETCH, {"tenant": tenant, "ids": ids})
-            cursor.fetchall()
+        self.fetch(tenant, ids)
         return [int(entry_id) for entry_id in ids]
+
+    def fetch(self, tenant: str, ids: list[str]) -> list[int]:
+        """The entries' columns."""
+        with self.connection.cursor(binary=True) as cursor:
+            cursor.execute(FETCH, {"tenant": tenant, "ids": ids})
+            return [int(row[0]) for row in cursor.fetchall()]
 
     def hybrid(self, tenant: str, text: str, vector: Any, k: int) -> list[int]:
         """The store's own statement, and the rows of the first ten, without any ranking."""
@@ -132,8 +137,7 @@ class ByHand:
                 },
             )  # fmt: skip
             ids = [row[0] for row in cursor.fetchall()][:k]
-            cursor.execute(FETCH, {"tenant": tenant, "ids": ids})
-            return [int(row[0]) for row in cursor.fetchall()]
+        return self.fetch(tenant, ids)
 
     def close(self) -> None:
         self.connection.close()

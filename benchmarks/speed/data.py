@@ -48,10 +48,18 @@ class Data:
         return rows
 
 
-def make(entries: int, tenants: int, queries: int, seed: int = 7) -> Data:
-    """Make a data set; the same for the same arguments."""
+def make(entries: int, tenants: int, queries: int, *, exponent: float = 1.0, seed: int = 7) -> Data:
+    """Make a data set; the same for the same arguments.
+
+    Args:
+        entries: About how many, in all.
+        tenants: Of sizes that fall by Zipf's law.
+        queries: Each in the tenant of a random entry.
+        exponent: Of Zipf's law: a greater one makes the largest tenants larger.
+        seed: Of the random numbers.
+    """
     random = np.random.default_rng(seed)
-    shares = 1.0 / np.arange(1, tenants + 1)
+    shares = 1.0 / np.arange(1, tenants + 1) ** exponent
     sizes = np.maximum(1, np.floor(shares / shares.sum() * entries)).astype(int)
     owners = np.repeat(np.arange(tenants), sizes)
     centres = random.normal(size=(CLUSTERS, DIMENSIONS))

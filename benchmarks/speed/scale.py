@@ -1,0 +1,201 @@
+"""How searches fare as a store grows: a million entries, thousands of tenants, one of them large.
+
+    python -m benchmarks.speed.scale --entries 1000000 --tenants 2000
+
+The store is filled by COPY, then kept as `maintain` keeps it (lexeme counts, HNSW for the largest
+tenants). What is measured goes through the public interface, beside hand-written SQL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+from pgvector import HalfVector
+
+from benchmarks.speed import data as datasets
+from benchmarks.speed.__main__ import ROOT, size_of
+from benchmarks.speed.by_hand import ByHand
+from benchmarks.speed.data import Data
+from benchmarks.speed.measure import K, Timings
+from benchmarks.speed.ours import Ours
+from zerda_pg.db.criteria import Criteria
+from zerda_pg.db.gather import GatherShape, gather_sql
+from zerda_pg.db.vectors import HalfvecParam
+from zerda_pg.scope import Scope
+from zerda_pg.testing import database_server, temporary_database
+
+SMALL = 10_000
+"""Entries up to which a tenant counts as small."""
+
+LENGTHS = (2, 8, 50, 500)
+"""Words of the queries that the lexical arm is asked."""
+
+
+def main() -> None:
+    """Fill, keep, measure, print, write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.scale")
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--tenants", type=int, default=2_000)
+    parser.add_argument("--exponent", type=float, default=1.1)
+    parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    data = datasets.make(given.entries, given.tenants, given.queries, exponent=given.exponent)
+    with database_server(), temporary_database() as url:
+        ours = Ours(url)
+        # the first write records the model, without which there is nothing to compare with
+        ours.write("first", len(data), data.texts[0], data.vectors[0])
+        hand = ByHand(url, model_id=1)
+        start = time.perf_counter()
+        hand.bulk(data)
+        filled = time.perf_counter() - start
+        start = time.perf_counter()
+        upkeep = ours.store.maintain()
+        kept = time.perf_counter() - start
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+        result = {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+            "entries": len(data),
+            "tenants": given.tenants,
+            "copied_rows_per_second": round(len(data) / filled),
+            "maintain_seconds": round(kept, 1),
+            "indexed": upkeep["indexed"],
+            "database_mb": size_of(url),
+            **measured(ours, hand, data),
+            "plans": plans(url, data),
+        }
+        hand.close()
+        ours.close()
+    (given.out / f"scale-{given.entries}.json").write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result, indent=2))
+
+
+def measured(ours: Ours, hand: ByHand, data: Data) -> dict[str, Any]:
+    """Small tenants, the largest tenant, and the lexical arm there."""
+    rows = data.rows_of()
+    largest = max(rows, key=lambda tenant: len(rows[tenant]))
+    small = [n for n, tenant in enumerate(data.query_tenants) if len(rows[tenant]) <= SMALL]
+    found: dict[str, Any] = {"largest": len(rows[largest])}
+    found["small_hybrid_ms"] = percentiles(
+        lambda n: ours.hybrid(
+            data.query_tenants[n], data.query_texts[n], data.query_vectors[n], K, record=False
+        ),
+        small,
+    )
+    found["small_dense_ms"] = percentiles(
+        lambda n: ours.dense(data.query_tenants[n], data.query_vectors[n], K), small
+    )
+    asked = range(len(data.query_texts))
+    answers: dict[int, list[int]] = {}
+
+    def dense(n: int) -> None:
+        answers[n] = ours.dense(largest, data.query_vectors[n], K)
+
+    ours.dense(largest, data.query_vectors[0], K)  # from which on the index is known
+    found["largest_dense_ms"] = percentiles(dense, asked)
+    found["largest_hnsw_by_hand_ms"] = by_hand_hnsw(hand, largest, data)
+    own = np.array(rows[largest])
+    truth = [
+        set(own[np.argsort(-(data.vectors[own] @ data.query_vectors[n]))[:K]].tolist())
+        for n in asked
+    ]
+    found["largest_recall_at_10"] = round(
+        float(np.mean([len(truth[n] & set(answers[n])) / K for n in asked])), 4
+    )
+    found["largest_hybrid_ms"] = percentiles(
+        lambda n: ours.hybrid(largest, data.query_texts[n], data.query_vectors[n], K, record=False),
+        asked,
+    )
+    found["largest_lexical_ms"] = {
+        length: lexical(ours, largest, data, length) for length in LENGTHS
+    }
+    return found
+
+
+def percentiles(call: Callable[[int], Any], asked: Any) -> dict[str, float]:
+    """Milliseconds of calls after ten to warm up, and the longest."""
+    seconds = []
+    for place, n in enumerate(asked):
+        start = time.perf_counter()
+        call(n)
+        if place >= 10:
+            seconds.append(time.perf_counter() - start)
+    return asdict(Timings.of(seconds)) | {"max": round(max(seconds) * 1000, 3)}
+
+
+def lexical(ours: Ours, tenant: str, data: Data, words: int) -> dict[str, float]:
+    """By words alone, with queries of so many words."""
+    pool = " ".join(data.texts[:2000]).split()
+    random = np.random.default_rng(words)
+    memory = ours.store.tenant(tenant)
+    texts = [" ".join(random.choice(pool, words)) for _ in range(60)]
+    return percentiles(
+        lambda n: memory.search(texts[n], k=K, mode="lexical", record_access=False), range(60)
+    )
+
+
+def by_hand_hnsw(hand: ByHand, tenant: str, data: Data) -> dict[str, float]:
+    """The tenant's index by a literal statement, as an application would write it."""
+    statement = f"""
+        SELECT v.entry_id FROM zerda.embeddings v
+        WHERE v.tenant_id = '{tenant}' AND v.model_id = 1 AND v.status = 'active'
+          AND (v.expires_at IS NULL OR v.expires_at > now())
+          AND (v.valid_to IS NULL OR v.valid_to > now())
+        ORDER BY v.embedding::halfvec({datasets.DIMENSIONS}) <=> %s LIMIT {K}
+    """
+    hand.connection.execute("SET hnsw.ef_search = 200")
+
+    def ask(n: int) -> None:
+        rows = hand.connection.execute(statement, [HalfVector(data.query_vectors[n])]).fetchall()
+        hand.fetch(tenant, [row[0] for row in rows])
+
+    return percentiles(ask, range(len(data.query_texts)))
+
+
+def plans(url: str, data: Data) -> dict[str, Any]:
+    """Planning time of the hot statement, and the tables that it reads from end to end."""
+    statement = gather_sql(Criteria(scope=Scope(tenant_id="any")), GatherShape(), "public")
+    planning, scanned = [], set()
+    with psycopg.connect(url, autocommit=True) as connection:
+        for n in range(30):
+            row = connection.execute(
+                f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}",
+                {
+                    "tenant": data.query_tenants[n], "query_text": data.query_texts[n],
+                    "language": "pg_catalog.english", "model": 1,
+                    "query_vector": HalfvecParam(data.query_vectors[n]),
+                },
+                prepare=True,
+            ).fetchone()  # fmt: skip
+            plan = row[0][0] if row else {}
+            planning.append(plan["Planning Time"])
+            scanned |= set(scans(plan["Plan"]))
+    return {
+        "planning_ms_p50": round(float(np.median(planning)), 3),
+        "sequential_scans": sorted(scanned),
+    }
+
+
+def scans(plan: dict[str, Any]) -> list[str]:
+    """Relations of sequential scans, the two small tables and the edges (there are none) aside."""
+    own = [plan["Relation Name"]] if plan["Node Type"] == "Seq Scan" else []
+    below = [name for child in plan.get("Plans", []) for name in scans(child)]
+    return [name for name in own + below if name not in {"tenants", "embedding_models", "edges"}]
+
+
+if __name__ == "__main__":
+    main()
