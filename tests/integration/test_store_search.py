@@ -392,3 +392,15 @@ def test_the_current_session_ranks_higher_but_filters_nothing(anystore: MemorySt
     anystore.flush()
     scoped = anystore.tenant("acme", session_id="s3")
     assert scoped.search("deploy failed")[0].entry.id == "e3"
+
+
+def test_a_quoted_phrase_counts_word_after_word(anymemory: Memory) -> None:
+    anymemory.add("the export is late and the nightly job is red", id="scattered")
+    anymemory.add("late is the nightly export, is it not", id="turned")
+    anymemory.add("we saw that the nightly export is late again and nobody knew", id="phrase")
+    hits = anymemory.search('who wrote "the nightly export is late"?', k=3)
+    assert hits[0].entry.id == "phrase"
+    assert hits[0].contributions["quoted"] > 0
+    assert all(hit.contributions["quoted"] == 0 for hit in hits[1:])
+    many = anymemory.search_many(['"nightly job"', '"nightly export"', "nightly"], k=1)
+    assert many[0][0].entry.id == "scattered"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerda_pg.scoring.cues import speaker_of, spoken_by
+from zerda_pg.scoring.cues import phrases_of, speaker_of, spoken_by
 from zerda_pg.scoring.excerpt import excerpt
 from zerda_pg.scoring.hybrid import HybridRanker, HybridWeights
 from zerda_pg.scoring.signals import Ranking, Signals
@@ -241,3 +241,18 @@ def test_an_excerpt_shows_what_matched() -> None:
 @given(st.text(min_size=1), st.integers(20, 200))
 def test_an_excerpt_keeps_to_its_length(text: str, characters: int) -> None:
     assert len(excerpt(text, {"a": 1.0}, characters)) <= characters
+
+
+@pytest.mark.parametrize(
+    ("query", "phrases"),
+    [
+        ('who said "the disk is full" yesterday?', ["the disk is full"]),
+        ("„guten Tag“ und «bon jour»", ["guten Tag", "bon jour"]),
+        ('a single "word" and an open "quote', []),
+        ('""', []),
+        ("it's what's \"on the list\"", ["on the list"]),
+        ('"' + "x y " * 100 + '"', []),
+    ],
+)
+def test_phrases_are_what_is_quoted(query: str, phrases: list[str]) -> None:
+    assert phrases_of(query) == phrases

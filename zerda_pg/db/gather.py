@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     CTE,
     ColumnElement,
     Double,
     Select,
+    Text,
     and_,
     bindparam,
     case,
@@ -32,7 +34,8 @@ from sqlalchemy import (
     select,
     union_all,
 )
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy.dialects.postgresql import REGCONFIG, aggregate_order_by
+from sqlalchemy.sql.selectable import FromClause
 
 from zerda_pg.db.compiled import compiled
 from zerda_pg.db.criteria import Criteria, now
@@ -75,6 +78,8 @@ class GatherShape:
     degree: bool = False
     session: bool = False
     """Whether a current session is given, whose touches are looked up."""
+    phrases: bool = False
+    """Whether the query quotes phrases, which are then looked for in the candidates."""
     ann: int | None = None
     """Dimensions, where the tenant has an HNSW index of its own; None: exact."""
     isolated: bool = False
@@ -82,6 +87,20 @@ class GatherShape:
     vectors: bool = False
     """Whether the candidates' vectors are fetched, for diversity."""
     arms: Arms = field(default_factory=Arms)
+
+
+def _quoted(e: FromClause) -> ColumnElement[Any]:
+    """The share of the quoted phrases that an entry has, word after word."""
+    given = cast(bindparam("phrases"), ARRAY(Text))
+    phrase = func.unnest(given).column_valued("phrase")
+    query = func.phraseto_tsquery(cast(bindparam("language"), REGCONFIG), phrase)
+    found = (
+        select(cast(func.count(), Double))
+        .where(e.c.search.op("@@")(query))
+        .correlate(e)
+        .scalar_subquery()
+    )
+    return found / func.greatest(func.cardinality(given), constant("1"))
 
 
 def _touched(entry_id: ColumnElement[str], session_id: ColumnElement[str]) -> ColumnElement[bool]:
@@ -275,6 +294,7 @@ def _signals(
             s.c.access_count,
             (degree(found) if shape.degree else constant("0")).label("degree"),
             touched.label("touched"),
+            (_quoted(e) if shape.phrases else constant("0.0")).label("quoted"),
             func.octet_length(e.c.body).label("bytes"),
             func.left(e.c.body, rows_limit(HEAD)).label("head"),
             found.c.seeds, found.c.steps,

@@ -37,6 +37,8 @@ class Question:
     model_id: int | None
     language: str
     current_session: str | None
+    phrases: Sequence[str] = ()
+    """What the text quotes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,7 @@ def _require_active(
         require_active(connection, question.model_id)
 
 
-_OWN = {"query_text", "query_vector"}
+_OWN = {"phrases", "query_text", "query_vector"}
 """Parameters in which the questions of one call differ."""
 
 
@@ -132,6 +134,7 @@ def _parameters(question: Question, shape: GatherShape) -> dict[str, Any]:
         "language": f"pg_catalog.{question.language}",
         "model": question.model_id,
         "current_session": question.current_session,
+        "phrases": list(question.phrases),
     }
     if shape.isolated:
         parameters["criteria"] = question.criteria.data()
@@ -168,6 +171,7 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         access_count=np.array(columns["access_count"], dtype=np.int64),
         degree=np.array(columns["degree"], dtype=np.int64),
         touched=np.array(columns["touched"], dtype=np.bool_),
+        quoted=floats("quoted"),
         now=float(columns["now"][0]) if ids else 0.0,
         sizes=np.array(columns["bytes"], dtype=np.int64),
         heads=list(columns["head"]),

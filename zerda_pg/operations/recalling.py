@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +26,7 @@ from zerda_pg.ids import check_id
 from zerda_pg.results import Hit, Hits
 from zerda_pg.scope import Scope
 from zerda_pg.scoring import hybrid
+from zerda_pg.scoring.cues import phrases_of
 from zerda_pg.scoring.hybrid import ChannelRanker, HybridRanker
 from zerda_pg.scoring.rankers import CompositeRanker, FusionRanker, KindPriorRanker
 from zerda_pg.scoring.recency import decay
@@ -178,6 +179,7 @@ def question_of(core: Core, scope: Scope, query: str, options: SearchOptions) ->
         model_id=None if model is None else model.id,
         language=core.language,
         current_session=options.current_session or scope.session_id,
+        phrases=phrases_of(query) if options.mode == "hybrid" else (),
     )
 
 
@@ -206,6 +208,7 @@ def shape_of(
         graph=hybrid_mode,
         degree=not isinstance(ranker, HybridRanker | ChannelRanker),
         session=question.current_session is not None,
+        phrases=bool(question.phrases),
         isolated=core.facts.isolated,
         vectors=getattr(ranker, "needs_vectors", False),
         ann=ann,
@@ -351,7 +354,10 @@ def search_many(
         return []
     questions = yield from _questions(core, scope, queries, options)
     timer.lap("embed")
-    shape = shape_of(core, questions[0], options, ranker, options.k)
+    shape = replace(
+        shape_of(core, questions[0], options, ranker, options.k),
+        phrases=any(question.phrases for question in questions),
+    )
 
     def work(connection: Connection) -> list[Recalled]:
         timer.lap("connect")

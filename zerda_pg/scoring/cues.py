@@ -1,4 +1,4 @@
-"""What a query says of the memories it means: who spoke."""
+"""What a query says of the memories it means: who spoke, and which words stand together."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import numpy as np
 
 from zerda_pg.scoring.signals import Floats
 
-__all__ = ["speaker_of", "spoken_by"]
+__all__ = ["phrases_of", "speaker_of", "spoken_by"]
 
 NAME_CHARACTERS = 60
 """Longest name before the colon that is taken for a speaker."""
+
+MOST_PHRASES = 4
+LONGEST_PHRASE = 200
+"""Of what a query quotes, in characters; more is a text, not a phrase."""
+
+_OPEN, _CLOSE = '"\u201c\u201e\u00ab', '"\u201d\u201c\u00bb'
+_QUOTED = re.compile(f"[{_OPEN}]([^{_OPEN}{_CLOSE}]+)[{_CLOSE}]")
 
 _WORD = re.compile(r"\w+")
 _FIRST_PERSON = frozenset("i me my mine myself we us our ours".split())
@@ -43,3 +50,10 @@ def speaker_of(head: str) -> str:
     """What stands before the first colon of a text, in lower case; empty where nothing does."""
     name, colon, _ = head[:NAME_CHARACTERS].partition(":")
     return name.strip().lower() if colon and "\n" not in name else ""
+
+
+def phrases_of(query: str) -> list[str]:
+    """What the query quotes, of two words or more: those words, in that order."""
+    quoted = [found.strip() for found in _QUOTED.findall(query)]
+    phrases = [p for p in quoted if len(p) <= LONGEST_PHRASE and len(_WORD.findall(p)) > 1]
+    return phrases[:MOST_PHRASES]

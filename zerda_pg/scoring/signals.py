@@ -41,6 +41,8 @@ class Signals:
     """Unique undirected neighbours over has_child, related and invalidated_by."""
     touched: NDArray[np.bool_]
     """Whether the current session touched it."""
+    quoted: Floats = field(default_factory=lambda: np.zeros(0))
+    """Share of the query's quoted phrases that it has, in [0, 1]; empty: nothing is known."""
     now: float = 0.0
     """The clock, in seconds since the epoch; `age_seconds` counts back from it."""
     sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
