@@ -16,6 +16,7 @@ from sqlalchemy.exc import (
     DisconnectionError,
     InterfaceError,
     OperationalError,
+    ProgrammingError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -306,6 +307,8 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
         if "startup parameter" in detail:  # PgBouncer's words: it gives no SQLSTATE
             detail += " (a pooler? open the store with prepare=False)"
         return kind(f"the database cannot be reached: {detail}")
+    if not state and isinstance(error, ProgrammingError):
+        return ConfigError(f"the database URL has an {original}")  # names the option, not its value
     if state:
         # the server's own words may quote what was written
         return ZerdaError(f"the database refused the statement (SQLSTATE {state})")

@@ -1,0 +1,413 @@
+"""Killed clients and servers, lost answers, silence, full disks: what was acknowledged is there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from conftest import CountRows, plain
+from drivers import opened
+from embedded_client import kill_postmaster, postmaster
+from faults import wire
+from sqlalchemy import Connection
+
+import zerda_pg
+from zerda_pg import ConflictError, DatabaseUnavailableError, Memory, MemoryStore
+from zerda_pg.db import embedded
+from zerda_pg.db.transactions import ATTEMPTS
+from zerda_pg.steps import write
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk: needs root")
+
+
+@dataclass(frozen=True)
+class OwnServer:
+    """A server that a test may kill."""
+
+    home: Path
+    url: str
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[OwnServer]:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        with embedded.acquire(home) as server:
+            zerda_pg.migrate(server.url)
+            yield OwnServer(home, server.url)
+
+
+@contextmanager
+def restarted(server: OwnServer) -> Iterator[None]:
+    """The server, running again."""
+    with embedded.acquire(server.home):
+        yield
+
+
+def refused(calls: dict[str, Callable[[], object]]) -> None:
+    """A backend that fails is an error, never an empty result."""
+    for name, call in calls.items():
+        with pytest.raises(DatabaseUnavailableError):
+            found = call()
+            print(f"{name} gave {found!r}")
+
+
+def reads(memory: Memory) -> dict[str, Callable[[], object]]:
+    return {
+        "count": memory.count,
+        "get": lambda: memory.get("e"),
+        "search": lambda: memory.search("deploy"),
+        "entries": memory.entries,
+        "build_context": lambda: memory.build_context("deploy"),
+    }
+
+
+# ── clients ───────────────────────────────────────────────────────────────────────────────────
+
+WRITER = """
+import sys
+from zerda_pg import MemoryStore
+with MemoryStore.open(sys.argv[1], embedder="hashing") as store:
+    memory = store.tenant("acme")
+    for batch in range(10_000):
+        memory.add_many(
+            {"content": f"fact {n} of {sys.argv[2]}-{batch}", "id": f"{sys.argv[2]}-{batch}-{n}"}
+            for n in range(20)
+        )
+        print(batch, flush=True)
+"""
+
+
+def test_a_client_killed_in_the_middle_of_a_write(database: str, rows: CountRows) -> None:
+    """Every batch whole or not at all, and all that were acknowledged."""
+    for client in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, database, str(client)], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            for _ in range(3 + client):
+                acknowledged = int(process.stdout.readline())
+            process.send_signal(signal.SIGKILL)
+        with MemoryStore.open(database) as store:
+            ids = {e.id for e in store.tenant("acme").entries(limit=1000)}
+        mine = [i for i in ids if i.startswith(f"{client}-")]
+        batches = {int(i.split("-")[1]) for i in mine}
+        assert set(range(acknowledged + 1)) <= batches
+        assert len(mine) == 20 * len(batches)
+    found = rows()
+    assert found["entries"] == found["entry_state"] == found["embeddings"]
+
+
+def test_connections_that_are_terminated_under_load(kind: str, database: str) -> None:
+    """Reads go on; a write is done once, whether or not its connection ended in the middle."""
+    with opened(kind, database, pool_size=4) as store:
+        memory = store.tenant("acme")
+        memory.add("deploy", id="e")
+        stop = threading.Event()
+
+        def work(number: int) -> int:
+            added = 0
+            while not stop.is_set():
+                memory.add(f"note {number} {added}")
+                added += 1
+                assert memory.get("e") is not None
+                assert memory.search("deploy", mode="lexical")[0].entry.id == "e"
+            return added
+
+        with ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(work, n) for n in range(4)]
+            with psycopg.connect(plain(database), autocommit=True) as connection:
+                for _ in range(5):
+                    time.sleep(0.3)
+                    connection.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                    )
+            stop.set()
+            added = sum(task.result() for task in running)
+        assert added > 0
+        assert memory.count() == added + 1
+
+
+def test_the_answer_to_a_write_is_lost(kind: str, database: str) -> None:
+    """With an id of its own it is found out; with a given one the error says what to do."""
+    with wire(database) as between, opened(kind, between.url) as store:
+        memory = store.tenant("acme")
+        memory.add("first", id="first")
+        between.lose_answer_to("put_entries")
+        result = memory.add("deploy on friday")
+        assert between.cuts == 1
+        assert (result.status, result.version) == ("created", 1)
+        entry = memory.get(result.id)
+        assert entry is not None
+        assert (entry.content, entry.version) == ("deploy on friday", 1)
+        between.lose_answer_to("put_entries")
+        batch = memory.add_many([{"content": f"note {n}"} for n in range(5)])
+        assert between.cuts == 2
+        assert {(r.status, r.version) for r in batch} == {("created", 1)}
+        assert memory.count() == 7
+        between.lose_answer_to("put_entries")
+        with pytest.raises(DatabaseUnavailableError, match="repeat it with the same id"):
+            memory.add("deploy on monday", id="given")
+        assert memory.add("deploy on monday", id="given", if_exists="keep").status == "kept"
+        between.lose_answer_to("COMMIT\0")
+        with pytest.raises(DatabaseUnavailableError, match="not known"):
+            memory.update("given", content="deploy on tuesday")
+        assert memory.count() == 8
+
+
+def test_the_answer_to_a_read_is_lost(kind: str, database: str) -> None:
+    with wire(database) as between, opened(kind, between.url) as store:
+        memory = store.tenant("acme")
+        memory.add("deploy", id="e")
+        between.lose_answer_to("zerda.entries")
+        assert memory.count() == 1
+        between.lose_answer_to("embeddings")
+        assert memory.search("deploy", record_access=False)[0].entry.id == "e"
+        assert between.cuts == 2
+
+
+def test_a_connection_that_ends_before_the_commit(kind: str, database: str) -> None:
+    """Nothing was written then, so the write is done once more."""
+    with wire(database) as between, opened(kind, between.url) as store:
+        memory = store.tenant("acme")
+        memory.add("deploy", id="e")
+        between.lose_answer_to("keep_version")
+        assert memory.update("e", content="deploy on friday").version == 2
+        assert between.cuts == 1
+
+
+# ── servers ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zerda_pg.db.engine.GRACE_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_stops_answering(kind: str, database: str) -> None:
+    """Bounded by the client, since the server cannot keep its own time-out."""
+    with (
+        wire(database) as between,
+        opened(kind, between.url, statement_timeout=0.5, connect_timeout=2) as store,
+    ):
+        memory = store.tenant("acme")
+        memory.add("deploy", id="e")
+        assert memory.count() == 1
+        between.silent = True
+        for call in (memory.count, lambda: memory.add("more"), lambda: memory.search("deploy")):
+            since = time.monotonic()
+            with pytest.raises(DatabaseUnavailableError, match=r"did not answer|timeout|timed out"):
+                call()
+            assert time.monotonic() - since < 6
+        between.silent = False
+        assert memory.count() >= 1
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_stopped(kind: str, own_server: OwnServer) -> None:
+    """Over its Unix socket, which knows no time-out of its own."""
+    with (
+        restarted(own_server),
+        opened(kind, own_server.url, statement_timeout=0.5, connect_timeout=2) as store,
+    ):
+        memory = store.tenant(f"stopped-{kind}")
+        memory.add("deploy", id="e")
+        store.flush()
+        with psycopg.connect(own_server.url) as connection:
+            pids = [
+                pid
+                for (pid,) in connection.execute(
+                    "SELECT pid FROM pg_stat_activity WHERE application_name = 'zerda_pg' "
+                    "AND pid <> pg_backend_pid()"
+                )
+            ]
+        stopped = [*pids, postmaster(own_server.home)]
+        assert pids
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            for call in (memory.count, lambda: memory.add("more"), memory.count):
+                since = time.monotonic()
+                with pytest.raises(DatabaseUnavailableError):
+                    call()
+                assert time.monotonic() - since < 6
+        finally:
+            for pid in reversed(stopped):
+                os.kill(pid, signal.SIGCONT)
+        assert memory.count() >= 1
+
+
+@pytest.mark.parametrize("how", ["killed", "restarted"])
+def test_a_server_that_ends_under_load(how: str, own_server: OwnServer) -> None:
+    """Every acknowledged write is there afterwards, once, and the same store goes on."""
+    with restarted(own_server), opened("sync", own_server.url, pool_size=4) as store:
+        memory = store.tenant(f"ended-{how}")
+        memory.add("deploy", id="e")
+        stop = threading.Event()
+        errors: list[str] = []
+
+        def work(number: int) -> list[str]:
+            acknowledged: list[str] = []
+            while not stop.is_set():
+                try:
+                    acknowledged.append(memory.add(f"note {number} {len(acknowledged)}").id)
+                except DatabaseUnavailableError as error:
+                    errors.append(str(error))
+                    time.sleep(0.02)
+            return acknowledged
+
+        with ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(work, n) for n in range(4)]
+            time.sleep(0.5)
+            if how == "killed":
+                kill_postmaster(own_server.home)
+            else:
+                os.kill(postmaster(own_server.home), signal.SIGINT)
+            refused(reads(memory))
+            with embedded.acquire(own_server.home):
+                deadline = time.monotonic() + 20
+                while True:  # it may still be recovering
+                    try:
+                        memory.count()
+                    except DatabaseUnavailableError:
+                        assert time.monotonic() < deadline
+                        time.sleep(0.05)
+                    else:
+                        break
+                time.sleep(0.3)
+                stop.set()
+                acknowledged = [i for task in running for i in task.result()]
+                assert len(acknowledged) > 8
+                assert errors
+                ids: list[str] = []
+                cursor = None
+                while True:
+                    page = memory.entries(limit=1000, cursor=cursor)
+                    ids += [e.id for e in page.items]
+                    cursor = page.next_cursor
+                    if cursor is None:
+                        break
+                assert set(acknowledged) <= set(ids)
+                assert len(ids) == len(set(ids))
+
+
+@needs_root
+def test_a_disk_that_is_full(own_server: OwnServer) -> None:
+    """Nothing half-written, reads go on, and writes do once there is room again."""
+    with restarted(own_server), tempfile.TemporaryDirectory() as folder:
+        small = Path(folder) / "small"
+        small.mkdir()
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(small)], check=False
+        )
+        if mounted.returncode:
+            pytest.skip("no disk can be mounted here")
+        try:
+            Path(folder).chmod(0o755)
+            owner = (own_server.home / "pg18").stat()
+            os.chown(small, owner.st_uid, owner.st_gid)
+            _fill(own_server, small)
+        finally:
+            subprocess.run(["umount", "--lazy", str(small)], check=True)
+
+
+def _fill(server: OwnServer, small: Path) -> None:
+    tables = ("entries", "entry_state", "embeddings")
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLESPACE small LOCATION '{small}'".encode())
+        for table in tables:
+            connection.execute(f"ALTER TABLE zerda.{table} SET TABLESPACE small".encode())
+    try:
+        with opened("sync", server.url) as store:
+            memory = store.tenant("full")
+            written = 0
+            with pytest.raises(DatabaseUnavailableError, match="no room"):
+                for batch in range(1000):
+                    memory.add_many(
+                        {"content": f"{n} {batch} " + os.urandom(900).hex()} for n in range(50)
+                    )
+                    written += 50
+            assert memory.count() == written
+            assert len(memory.search("1", mode="lexical", k=5)) == 5
+            subprocess.run(["mount", "-o", "remount,size=200m", str(small)], check=True)
+            assert memory.add("there is room again").status == "created"
+            assert memory.count() == written + 1
+            memory.clear()
+    finally:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            for table in tables:
+                connection.execute(f"ALTER TABLE zerda.{table} SET TABLESPACE pg_default".encode())
+            connection.execute("DROP TABLESPACE small")
+
+
+# ── storms and collisions ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_storm_of_calls_is_bounded_by_the_pool(kind: str, database: str) -> None:
+    with opened(kind, database, pool_size=2, pool_timeout=0.4) as store:
+        memory = store.tenant("acme")
+        memory.add("deploy", id="e")
+        store.flush()
+
+        def count(_: int) -> str:
+            try:
+                return str(memory.count())
+            except DatabaseUnavailableError as error:
+                return str(error)
+
+        with ThreadPoolExecutor(12) as pool:
+            with psycopg.connect(plain(database)) as connection:
+                connection.execute("LOCK TABLE zerda.entries IN ACCESS EXCLUSIVE MODE")
+                running = [pool.submit(count, n) for n in range(12)]
+                time.sleep(1.2)
+                row = connection.execute(
+                    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'zerda_pg' "
+                    "AND datname = current_database()"
+                ).fetchone()
+                assert row is not None
+                assert row[0] <= 2
+            found = [task.result() for task in running]
+        assert found.count("1") == 2
+        assert all("pool_size" in text for text in found if text != "1")
+        assert memory.count() == 1
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_collisions_are_retried_so_many_times(state: str, store: MemoryStore) -> None:
+    tries = 0
+
+    def collide(successes_after: int) -> Callable[[Connection], str]:
+        def work(connection: Connection) -> str:
+            nonlocal tries
+            tries += 1
+            if tries <= successes_after:
+                connection.exec_driver_sql(
+                    f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}'; END $$"
+                )
+            return "done"
+
+        return work
+
+    memory = store.tenant("acme")
+    assert memory.perform(lambda core, scope: write(collide(3))) == "done"
+    assert tries == 4
+    tries = 0
+    since = time.monotonic()
+    with pytest.raises(ConflictError, match="try again"):
+        memory.perform(lambda core, scope: write(collide(100)))
+    assert tries == ATTEMPTS
+    assert time.monotonic() - since < 5
