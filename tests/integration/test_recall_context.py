@@ -190,3 +190,35 @@ def test_no_budget_is_exceeded(
     shown = [entry.id for entry in context.entries]
     assert len(shown) == len(set(shown))
     assert not set(shown) & {entry.id for entry in context.excerpts}
+
+
+FACTS = {
+    "ports": ("The {0} server listens on port {1}", "Which port does the {0} server listen on?",
+              [("staging", 8443), ("production", 443), ("testing", 9000), ("billing", 1234)]),
+    "rooms": ("Room {1} is booked by {0} on Monday", "Who booked room {1} on Monday?",
+              [("Ada", 3), ("Bob", 4), ("Cleo", 5), ("Dan", 6)]),
+    "invoices": ("Invoice {1} was paid in {0}", "When was invoice {1} paid?",
+                 [("May", 1000), ("June", 1001), ("July", 1002), ("August", 1003)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_facts_about_different_things_are_not_versions_of_one(memory: Memory, name: str) -> None:
+    told, asked, values = FACTS[name]
+    memory.add_many({"content": f"note {n}: the weather in city {n} was fine"} for n in range(50))
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    for week, value in enumerate(values):
+        memory.add(told.format(*value), timestamp=start + timedelta(weeks=week))
+    for value in values:
+        hit = memory.search(asked.format(*value), k=1)[0]
+        assert hit.entry.content == told.format(*value)
+
+
+def test_of_two_values_of_one_thing_the_newer_comes_first(memory: Memory) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    memory.add("The user has 3 cats at home", timestamp=start)
+    memory.add("The user has 5 cats at home", timestamp=start + timedelta(weeks=3))
+    hits = memory.search("How many cats does the user have?", k=2)
+    assert [hit.entry.content for hit in hits] == [
+        "The user has 5 cats at home", "The user has 3 cats at home"
+    ]  # fmt: skip

@@ -18,6 +18,15 @@ that should (evidence at five falls by 13 points)."""
 SAME_SUBJECT = 0.4
 """Least cosine of two memories that tell the same thing's values."""
 
+LACKING = (0.05, 0.3)
+"""Greatest share of the query's IDF mass that the older one has and the newer one lacks, where
+one of them is short, and where both are messages of some length. Who asks for the production
+server's port does not mean the testing server's, however new that is; of two longer messages
+about one thing each has words that the other lacks."""
+
+SHORT_BYTES = 100
+"""Up to this length a memory is a fact: every word of it tells."""
+
 NEARLY_AS_GOOD = 0.6
 """Least share of the older one's score that the newer one must have by itself."""
 
@@ -55,6 +64,7 @@ def newer_value_first(
             and bool(signals.age_seconds[top[new]] < signals.age_seconds[top[old]])
             and bool(scores[top[new]] >= NEARLY_AS_GOOD * scores[top[old]])
             and float(one @ other) >= SAME_SUBJECT
+            and _lacking(signals, top[new], top[old]) <= _allowed(signals, top[new], top[old])
         )
 
     placed: list[int] = []
@@ -67,6 +77,20 @@ def newer_value_first(
     rows = [top[place] for place in placed]
     settled[rows] = scores[top]
     return [*rows, *order[TOP:]], settled
+
+
+def _allowed(signals: Signals, new: int, old: int) -> float:
+    short = min(signals.sizes[new], signals.sizes[old]) <= SHORT_BYTES
+    return LACKING[0] if short else LACKING[1]
+
+
+def _lacking(signals: Signals, new: int, old: int) -> float:
+    """The share of the query's IDF mass in the words that one row has and another lacks."""
+    total = float(signals.term_idf.sum())
+    if total <= 0.0:
+        return 0.0
+    only = signals.matched[:, old] & ~signals.matched[:, new]
+    return float(signals.term_idf[only].sum()) / total
 
 
 def successors_first(ranking: Ranking, signals: Signals) -> Ranking:
