@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from zerda_pg.clock import aware, to_epoch
 from zerda_pg.ids import check_id, new_id
+from zerda_pg.text import body_of
 
 __all__ = ["Edge", "MemoryEntry", "MemoryPriority", "MemoryType", "Status"]
 
@@ -197,6 +198,11 @@ class MemoryEntry:
             self.id = new_id() if given is None else check_id(given, "metadata['id']")
         else:
             check_id(self.id, "id")
+
+    @property
+    def text(self) -> str:
+        """The text of the content that is searched and shown: of a chat message `speaker: text`."""
+        return body_of(self.content)
 
     @property
     def effective_importance(self) -> float:

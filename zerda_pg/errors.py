@@ -89,6 +89,6 @@ class ConflictError(ZerdaError):
 class MissingExtraError(ZerdaError, ImportError):
     """An optional dependency is not installed; the message names the pip extra."""
 
-    def __init__(self, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs an extra: pip install 'zerda-pg[{extra}]'")
+    def __init__(self, extra: str, purpose: str, *, message: str | None = None) -> None:
+        super().__init__(message or f"{purpose} needs an extra: pip install 'zerda-pg[{extra}]'")
         self.extra = extra

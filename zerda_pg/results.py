@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, overload
 
-from zerda_pg.entry import MemoryEntry
+from zerda_pg.entry import Edge, MemoryEntry
 
 __all__ = ["AddResult", "Change", "Context", "Hit", "Hits", "Neighbour", "Page"]
 
@@ -116,6 +116,13 @@ class Page:
     next_cursor: str | None
     """For the next call; None: this was the last page."""
 
+    @overload
+    def __getitem__(self, index: int) -> MemoryEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[MemoryEntry]: ...
+    def __getitem__(self, index: int | slice) -> MemoryEntry | list[MemoryEntry]:
+        return self.items[index]
+
     def __iter__(self) -> Iterator[MemoryEntry]:
         return iter(self.items)
 
@@ -131,4 +138,8 @@ class Neighbour:
     distance: int
     """Edges on the shortest way."""
     relation: str
-    """Of the last edge of that way."""
+    """Of the last edge of that way; where several are as short, of the first of `edges`."""
+    direction: Literal["out", "in"] = "out"
+    """Of that edge: `out` leads to this entry, `in` comes from it."""
+    edges: tuple[Edge, ...] = ()
+    """Every edge that ends a shortest way to it: between a nearer entry and this one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from zerda_pg.errors import NotFoundError
 from zerda_pg.ids import check_id
 
 __all__ = ["Scope"]
@@ -30,3 +31,10 @@ class Scope:
             value = getattr(self, part.name)
             if value is not None or part.name == "tenant_id":
                 check_id(value, part.name)
+
+    def missing(self, entry_id: str) -> NotFoundError:
+        """The error for an entry that this scope does not see."""
+        where = f"tenant {self.tenant_id!r}"
+        if self.user_id is not None:
+            where += f" for user {self.user_id!r}"
+        return NotFoundError(f"there is no memory {entry_id!r} in {where}")

@@ -119,5 +119,5 @@ def _check_json(value: object, field: str, depth: int) -> None:
             _check_json(item, f"{field}[{position}]", depth + 1)
     else:
         raise InvalidContentError(
-            f"{field} is a {type(value).__name__}: only JSON values can be stored"
+            f"{field} is of type {type(value).__name__}, which JSON cannot hold"
         )

@@ -123,3 +123,16 @@ def test_relations_are_literal(chain: Memory, relation: str) -> None:
     chain.relate("a", "c", relation)
     assert near(chain, "a", relations=[relation]) == [("c", 1, relation)]
     assert chain.unrelate("a", "c", relation) is True
+
+
+def test_every_edge_has_its_direction(chain: Memory) -> None:
+    chain.relate("b", "a", "related")
+    (b,) = chain.neighbours("a")
+    assert (b.entry.id, b.relation, b.direction) == ("b", "precedes", "out")
+    assert [(e.source_id, e.relation, e.target_id) for e in b.edges] == [
+        ("a", "precedes", "b"), ("b", "related", "a")
+    ]  # fmt: skip
+    directions = {n.entry.id: n.direction for n in chain.neighbours("b")}
+    assert directions == {"a": "in", "c": "out", "e": "in"}
+    far = {n.entry.id: n for n in chain.neighbours("a", depth=2)}
+    assert (far["e"].direction, far["e"].edges[0].weight) == ("in", 2.5), "of the last edge"

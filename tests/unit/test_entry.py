@@ -234,3 +234,12 @@ def test_from_dict_needs_content_and_passes_over_what_it_does_not_know() -> None
     assert entry.content is None
     text = MemoryEntry.from_dict({"content": 1, "timestamp": "2026-01-31T12:30:00.123456Z"})
     assert text.timestamp == MOMENT.timestamp()
+
+
+def test_text_is_what_is_shown() -> None:
+    assert MemoryEntry("as it is").text == "as it is"
+    assert MemoryEntry({"speaker": "Ada", "text": "Hello"}).text == "Ada: Hello"
+    assert MemoryEntry({"input": "a", "output": "b"}).text == "user: a\nassistant: b"
+    assert MemoryEntry({"n": 1}).text == '{"n": 1}'
+    assert "as it is" not in repr(MemoryEntry("as it is")), "a log holds no content"
+    assert "text" not in MemoryEntry("x").to_dict()

@@ -28,7 +28,7 @@ from zerda_pg.db.compiled import run
 from zerda_pg.db.criteria import Criteria, active_now, conditions, visible
 from zerda_pg.db.rows import entry_from_row
 from zerda_pg.db.schema import edges, entries, entry_state, entry_versions
-from zerda_pg.entry import MemoryEntry
+from zerda_pg.entry import Edge, MemoryEntry
 from zerda_pg.scope import Scope
 
 __all__ = [
@@ -237,13 +237,13 @@ def walk(
     depth: int,
     relations: Sequence[str] | None,
     limit: int,
-) -> dict[str, tuple[int, str]]:
-    """Ids reached over edges, either way, with their distance and the last edge's relation."""
-    reached: dict[str, tuple[int, str]] = {entry_id: (0, "")}
+) -> dict[str, tuple[int, list[Edge]]]:
+    """Ids reached over edges, either way, with their distance and the edges that end there."""
+    reached: dict[str, tuple[int, list[Edge]]] = {entry_id: (0, [])}
     frontier = [entry_id]
     for distance in range(1, depth + 1):
         statement = (
-            select(edges.c.source_id, edges.c.relation, edges.c.target_id)
+            select(edges.c.source_id, edges.c.relation, edges.c.target_id, edges.c.weight)
             .where(
                 edges.c.tenant_id == scope.tenant_id,
                 or_(
@@ -256,14 +256,22 @@ def walk(
         if relations is not None:
             statement = statement.where(edges.c.relation == func.any(list(relations)))
         found = connection.execute(statement).all()
-        ends = {end for source, _, target in found for end in (source, target)} - reached.keys()
+        ends = {end for row in found for end in (row.source_id, row.target_id)} - reached.keys()
         if scope.user_id is not None:
             ends = _seen(connection, scope, ends)
         frontier = []
-        for source, relation, target in found:
-            for other in (source, target):
-                if other in ends and other not in reached and len(reached) <= limit:
-                    reached[other] = (distance, relation)
+        for row in found:
+            edge = Edge(
+                source_id=row.source_id, target_id=row.target_id, relation=row.relation,
+                weight=row.weight,
+            )  # fmt: skip
+            for other in (row.source_id, row.target_id):
+                if other not in ends:
+                    continue
+                if other in reached:
+                    reached[other][1].append(edge)
+                elif len(reached) <= limit:
+                    reached[other] = (distance, [edge])
                     frontier.append(other)
         if not frontier:
             break

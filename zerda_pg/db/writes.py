@@ -121,7 +121,7 @@ def correct(
         select(entries.c.version).where(*where, _visible(scope)).with_for_update(key_share=True)
     )
     if version is None:
-        raise NotFoundError(f"there is no entry {entry_id!r} here")
+        raise scope.missing(entry_id)
     if if_version is not None and version != if_version:
         raise ConflictError(
             f"entry {entry_id!r} is at version {version}, not {if_version}: read it again"
@@ -286,7 +286,7 @@ def invalidate(
     found = _lock(connection, scope, wanted)
     for name in wanted:
         if name not in found:
-            raise NotFoundError(f"there is no entry {name!r} here")
+            raise scope.missing(name)
     clock = connection.scalar(select(func.clock_timestamp()))
     ended = connection.scalar(
         text("SELECT zerda.supersede(:tenant, :id, :since, :clock)"),
@@ -315,7 +315,7 @@ def relate(
     found = _lock(connection, scope, [source_id, target_id])
     for name in (source_id, target_id):
         if name not in found:
-            raise NotFoundError(f"there is no entry {name!r} here")
+            raise scope.missing(name)
     _insert_edge(connection, scope, source_id, target_id, relation, weight)
     if recorded:
         record_changes(connection, scope.tenant_id, [source_id], "related")

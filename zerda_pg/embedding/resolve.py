@@ -74,7 +74,7 @@ def resolve_recorded(
         return OnnxEmbedder(cache_dir=cache_dir)
     if name == HashingEmbedder.name:
         return HashingEmbedder(dimensions)
-    return SentenceTransformerEmbedder(name, cache_dir=cache_dir)
+    return SentenceTransformerEmbedder(name, cache_dir=cache_dir, recorded=True)
 
 
 def _hashing(spec: str, argument: str) -> HashingEmbedder:

@@ -41,6 +41,8 @@ class SentenceTransformerEmbedder:
             models on this machine first, and downloaded if it is not there.
         cache_dir: Where checked models are remembered; None: `~/.cache/zerda_pg`.
         device: As torch names it; None lets sentence-transformers choose.
+        recorded: Whether the name is what a database records, and so perhaps that of an embedder
+            of the caller's own; the error for a model that is not there says so.
     """
 
     def __init__(
@@ -49,9 +51,11 @@ class SentenceTransformerEmbedder:
         *,
         cache_dir: Path | None = None,
         device: str | None = None,
+        recorded: bool = False,
     ) -> None:
         self.name = model
         self._device = device
+        self._recorded = recorded
         self._checked = CheckedModels(cache_dir)
         self._loaded: _Loaded | None = None
         self._facts: _Facts | None = None
@@ -132,9 +136,24 @@ class SentenceTransformerEmbedder:
     def _directory(self, *, download: bool) -> Path | None:
         if not self.installed():
             raise MissingExtraError(
-                "sentence-transformers", f"the embedder 'sentence-transformers:{self.name}'"
+                "sentence-transformers",
+                f"the embedder 'sentence-transformers:{self.name}'",
+                message=self._remedy() if self._recorded else None,
             )
-        return local_directory(self.name, download=download)
+        try:
+            return local_directory(self.name, download=download)
+        except EmbeddingModelError as error:
+            if not self._recorded:
+                raise
+            raise EmbeddingModelError(f"{error}; {self._remedy()}") from error
+
+    def _remedy(self) -> str:
+        return (
+            f"the database holds vectors of {self.name!r}: if that is an embedder of yours, pass "
+            "it (embedder=…, --embedder package.module:factory); if it is a model of "
+            "sentence-transformers, install the extra: pip install "
+            "'zerda-pg[sentence-transformers]'; or change the model: zerda-pg reembed --model NAME"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

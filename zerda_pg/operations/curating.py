@@ -15,7 +15,6 @@ from zerda_pg.db import erasure, reads, writes
 from zerda_pg.db.rows import stored_fraction
 from zerda_pg.db.schema import entries
 from zerda_pg.entry import MemoryEntry, Status
-from zerda_pg.errors import NotFoundError
 from zerda_pg.ids import check_id
 from zerda_pg.operations.prepare import check_entry, check_ids, check_interval, expiry
 from zerda_pg.results import Neighbour
@@ -251,14 +250,20 @@ def neighbours(
 
     def work(connection: Connection) -> list[Neighbour]:
         if reads.fetch_entry(connection, scope, entry_id) is None:
-            raise NotFoundError(f"there is no entry {entry_id!r} here")
+            raise scope.missing(entry_id)
         reached = reads.walk(
             connection, scope, entry_id, depth=depth, relations=relations, limit=MAX_NEIGHBOURS
         )
         found = reads.fetch_entries(connection, scope, list(reached))
         near = [
-            Neighbour(entry=found[other], distance=distance, relation=relation)
-            for other, (distance, relation) in reached.items()
+            Neighbour(
+                entry=found[other],
+                distance=distance,
+                relation=ends[0].relation,
+                direction="out" if ends[0].target_id == other else "in",
+                edges=tuple(ends),
+            )
+            for other, (distance, ends) in reached.items()
             if other in found and found[other].status is not Status.DISCARDED
         ]
         return sorted(near, key=lambda n: (n.distance, n.entry.id))
