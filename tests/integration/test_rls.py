@@ -50,6 +50,10 @@ def test_every_table_with_a_tenant_has_the_policy(roles: Isolated) -> None:
             "FROM pg_class c JOIN pg_policy p ON p.polrelid = c.oid "
             "WHERE c.relnamespace = 'zerda'::regnamespace ORDER BY 1"
         ).fetchall()
+        subqueries = connection.execute(
+            "SELECT policyname FROM pg_policies WHERE concat(qual, with_check) ~* '\\mselect\\M'"
+        ).fetchall()
+    assert subqueries == []
     assert len(tables) >= 10
     assert found == [(table, True, False, "*", True, True) for table in tables]
 
@@ -277,6 +281,18 @@ def test_a_reader_searches_and_counts_no_access(
     entry = agents.tenant(name).get("e")
     assert entry is not None
     assert entry.access_count == 1
+
+
+def test_the_change_feed_of_a_tenant(roles: Isolated, name: str) -> None:
+    with opened("sync", roles.agent) as store:
+        one, two = store.tenant(name), store.tenant(f"{name}b")
+        for memory in (one, two):
+            memory.enable_changes()
+        one.add("deploy", id="a")
+        two.add("deploy", id="b")
+        for memory, entry_id in ((one, "a"), (two, "b")):
+            seen = [c.entry_id for c in memory.watch(timeout=0.5, poll_interval=0.1)]
+            assert seen == [entry_id]
 
 
 def test_agents_may_not_change_the_schema_or_the_model(roles: Isolated) -> None:

@@ -24,9 +24,10 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def test_every_promise_and_every_public_fault_has_a_test() -> None:
-    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and "---" not in line]
+    tables = PAGE.replace(PAGE.split("## The soak")[1].split("## ")[0], "")
+    rows = [line for line in tables.splitlines() if line.startswith("| ") and "---" not in line]
     without = [row for row in rows if "`test_" not in row]
-    headings = ("| promise |", "| kind |", "| | ")
+    headings = ("| promise |", "| kind |")
     assert [row for row in without if not row.startswith(headings)] == []
 
 

@@ -243,6 +243,7 @@ _SPEAKING = re.compile("0[8A]|25|28|3[DF]|40|42|5[357]|55|ZD")
 
 def _hush(error: DBAPIError) -> None:
     """Take out what a driver's message may quote of a row: its detail, context, and hint."""
+    error.hide_parameters = True  # also for an engine that somebody else has made
     original = error.orig
     if not isinstance(original, psycopg.Error) or original.sqlstate is None:
         return  # a message of the client's own
