@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -26,9 +27,9 @@ pytest_plugins = ["command_fixtures"]
         (["search", "x", "--since", "2025-01-01T00:00:00"], "--since"),
         (["search", "x", "--metadata", "{"], "--metadata"),
         (["search", "x", "--embedder", "no_such_module:make"], "no_such_module"),
-        (["search", "x", "--tenant", ""], "tenant_id"),
+        (["search", "x", "--tenant", ""], "--tenant must"),
         (["add", ""], "content is empty"),
-        (["add", "x", "--importance", "7"], "importance"),
+        (["add", "x", "--importance", "7"], "--importance must"),
         (["add", "x", "--expires", "soon"], "--expires"),
         (["migrate", "--check", "--sql"], "--check"),
     ],
@@ -93,7 +94,9 @@ def test_migrating_from_the_command_line(run: CommandLine, empty_database: str) 
     assert "zerda-pg migrate" in there.plain("list", code=3).err
     seen = there.plain("doctor", "--embedder", "hashing", code=3)
     assert "run `zerda-pg migrate`" in " ".join(seen.out.split())
-    there.plain("migrate")
+    assert "created the schema (v1_" in there.plain("migrate").out
+    assert "is up to date" in there.plain("migrate").out
+    assert there.plain("migrate", "--json").json()["status"] == "fits"
     there.plain("migrate", "--check")
     there.plain("list", code=1)
     script = run.plain("migrate", "--sql").out
@@ -152,12 +155,35 @@ def test_colours_on_a_terminal_only(run: CommandLine) -> None:
     run("add", "coffee \x1b[31mred")
     piped = run("search", "coffee")
     assert "\x1b" not in piped.out, "neither ours nor the memory's"
-    assert all(len(line) <= 80 for line in piped.out.splitlines())
     assert "similarity" in piped.out
     for more, coloured in (({}, True), ({"NO_COLOR": "1"}, False)):
         shown = _on_terminal(run.arguments("search", "coffee"), run.on(**more).environment())
         assert ("\x1b[36m" in shown) == coloured, "the bar's cyan"
         assert "\x1b[31mred" not in shown
+        explained = _on_terminal(run.arguments("explain", "coffee"), run.on(**more).environment())
+        assert "similarity" in explained and "█" in explained, "a bar tells without colours"
+        for line in re.sub(r"\x1b\[[0-9;]*m", "", shown + explained).splitlines():
+            assert len(line) <= 80
+
+
+def test_everything_is_erased_when_it_is_confirmed(run: CommandLine) -> None:
+    run("add", "x")
+    for answer, left in ((b"n\n", 1), (b"y\n", 0)):
+        ours, theirs = pty.openpty()
+        os.write(ours, answer)
+        subprocess.run(
+            run.arguments("purge", "--all"), stdin=theirs, capture_output=True,
+            env=run.environment(), timeout=60, check=False,
+        )  # fmt: skip
+        os.close(theirs)
+        os.close(ours)
+        assert run.data("stats")["entries"] == left
+
+
+def test_the_help_shows_no_type_of_a_switch(run: CommandLine) -> None:
+    told = run.plain("search", "--help").out
+    assert "bool" not in told
+    assert "<int>" in told
 
 
 def _on_terminal(arguments: object, environment: dict[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,58 @@ def test_a_replaced_fact_and_why_it_stays_away(run: CommandLine) -> None:
     assert [row["id"] for row in report["rows"]] == ["new"]
     assert run("explain", "Where is the office?", "--id", "none", code=1)
     shown = run.data("show", "new")
-    assert shown["neighbours"] == [{"id": "old", "relation": "invalidated_by"}]
+    assert shown["neighbours"] == [{"id": "old", "relation": "invalidated_by", "direction": "in"}]
+    assert "superseded by 'new' on 20" in " ".join(why["reasons"]), "what replaced it, and when"
+
+
+def test_links_are_shown_with_their_direction(run: CommandLine) -> None:
+    run("add", "The office is in Porto", "--id", "o1", "--tag", "a", "--tag", "b")
+    run("add", "The office is in Lisbon", "--id", "o2", "--supersedes", "o1")
+    run("relate", "o2", "o1")
+    run("relate", "o1", "o2", "--relation", "led_to")
+    new, old = run("show", "o2").out, run("show", "o1").out
+    assert "\nsupersedes: The office is in Porto (o1)\n" in new
+    assert "\n→ related: The office is in Porto (o1)\n" in new
+    assert "\n← led_to: The office is in Porto (o1)\n" in new
+    assert "\nsuperseded by: The office is in Lisbon (o2)\n" in old
+    assert "\n→ led_to: The office is in Lisbon (o2)\n" in old
+    assert re.search(r"^tags +a, b$", old, re.MULTILINE)
+    assert re.search(r"^last access +20\d\d-.*T.*\+00:00$", old, re.MULTILINE)
+
+
+def test_times_are_iso_8601_in_every_document(run: CommandLine) -> None:
+    when = "2025-01-02T03:04:05+00:00"
+    added = run.data("add", "coffee at noon", "--id", "a", "--timestamp", when)
+    found = [
+        added["entry"],
+        run.data("show", "a"),
+        *run.data("list")["items"],
+        *run.data("search", "coffee"),
+        *run.data("context", "coffee")["entries"],
+    ]
+    assert [entry["timestamp"] for entry in found] == [when] * 5
+
+
+def test_a_long_line_is_whole_in_a_pipe(run: CommandLine) -> None:
+    said = "the needle lies in a line " + "that is long " * 15 + "and ends here"
+    run("add", said, "--id", "long")
+    for arguments in (["search", "needle"], ["list"], ["show", "long"], ["context", "needle"]):
+        out = run(*arguments).out
+        assert any(said in line for line in out.splitlines()), out
+        assert not [line for line in out.splitlines() if line.endswith(" ")]
+
+
+def test_every_candidate_that_is_left_out_has_a_reason(run: CommandLine) -> None:
+    for n in range(3):
+        run("add", f"coffee number {n}", "--id", f"c{n}")
+    rows = run.data("explain", "coffee", "-k", "1")["rows"]
+    assert [row["reasons"] for row in rows] == [[], ["rank 2, k is 1"], ["rank 3, k is 1"]]
+    row = run.data("explain", "coffee", "--min-score", "0.99", "--id", "c0")["entry"]
+    assert (row["fate"], "min_score is 0.99" in row["reasons"][0]) == ("below_min_score", True)
+    shown = run("explain", "coffee", "--id", rows[1]["id"], "-k", "1").out
+    assert "rank 2, k is 1" in shown
+    for channel in ("similarity", "lexical"):
+        assert re.search(rf"^ +{channel} +0\.\d\d .+$", shown, re.MULTILINE), "a bar each"
 
 
 def test_curating(run: CommandLine) -> None:
@@ -79,17 +131,22 @@ def test_curating(run: CommandLine) -> None:
     run("update", "a", code=2)
     assert run.data("show", "a")["content"] == "first, corrected"
     run("relate", "a", "b", "--relation", "led_to", "--weight", "2")
-    assert run.data("show", "a")["neighbours"] == [{"id": "b", "relation": "led_to"}]
+    assert run.data("show", "a")["neighbours"] == [
+        {"id": "b", "relation": "led_to", "direction": "out"}
+    ]
     run("relate", "a", "b", "--relation", "led_to", "--remove")
     run("relate", "a", "b", "--relation", "led_to", "--remove", code=1)
-    run("invalidate", "b", "--by", "a")
+    assert run("invalidate", "b", "--by", "a").out == "b superseded by a\n"
     assert run.data("show", "b")["status"] == "superseded"
     run("discard", "a")
     assert run.data("list", code=1) == {"items": [], "next_cursor": None}
-    run("restore", "a")
+    assert run("restore", "a").out == "restored a\n"
+    assert run("restore", "a").out == "a was not discarded: it is active\n"
+    assert run("invalidate", "a").out == "a marked as no longer true\n"
     run("delete", "b")
-    assert "no memory 'b'" in run("show", "b", code=1).err
-    assert "no memory 'b'" in run("delete", "b", code=1).err
+    for arguments in (["show", "b"], ["delete", "b"], ["invalidate", "b"]):
+        told = run(*arguments, code=1).err
+        assert f"there is no memory 'b' in tenant '{run.tenant}'" in told
 
 
 def test_lists_go_on_where_they_ended(run: CommandLine) -> None:
@@ -110,10 +167,18 @@ def test_forgetting_and_purging(run: CommandLine) -> None:
     dry = run.data("forget", "--dry-run")
     assert (dry["considered"], dry["forgotten"], dry["dry_run"]) == (2, 1, True)
     assert run.data("forget")["forgotten"] == 1
-    run("purge", code=2)
+    told = run("purge", code=2).err
+    assert "--session" in told and "--all" in told
     assert run.data("purge", "--status", "discarded")["entries"] == 1
     assert run.data("purge", "--user", "ada")["entries"] == 1, "the user alone is a criterion"
     assert "erased 0" in run("purge", "--user", "ada", code=1).out
+    run("add", "bob's", "--user", "bob")
+    run("add", "everyone's")
+    assert "--all" in run("purge", "--all", "--expired", code=2).err
+    run("purge", "--all", "--user", "bob")
+    assert [item["content"] for item in run.data("list")["items"]] == ["everyone's"]
+    assert run("purge", "--all").out == f"erased all memories of tenant '{run.tenant}'\n"
+    run("purge", "--all", code=1)
 
 
 def test_import_reports_and_resumes(run: CommandLine, tmp_path: Path) -> None:

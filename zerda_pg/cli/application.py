@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from zerda_pg.cli.failures import INTERRUPTED, PIPE_CLOSED, USAGE, expected, say
 
@@ -17,8 +18,31 @@ __all__ = ["app", "command", "main"]
 
 F = TypeVar("F", bound=Callable[..., int])
 
+
+class _Command(TyperCommand):
+    """A command whose switches show no type in the help: nothing follows them."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _bare(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    """The same for the options before a command."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _bare(super().get_params(ctx))
+
+
+def _bare(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
 app = typer.Typer(
     name="zerda-pg",
+    cls=_Group,
     help="Persistent memory for AI agents on Postgres and pgvector.",
     epilog="Exit codes: 0 found, 1 nothing found, 2 wrong use, 3 the environment is not usable.",
     no_args_is_help=True,
@@ -61,7 +85,7 @@ def command(name: str, panel: str) -> Callable[[F], F]:
     """
 
     def register(function: F) -> F:
-        app.command(name, rich_help_panel=panel)(_flattened(function))
+        app.command(name, cls=_Command, rich_help_panel=panel)(_flattened(function))
         return function
 
     return register

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
-from typer import Argument, BadParameter, Option
+from typer import Argument, BadParameter, Option, confirm
 
 from zerda_pg.cli.application import command
 from zerda_pg.cli.failures import FOUND, NOTHING, say
@@ -128,7 +129,8 @@ def invalidate(
         entry = memory.invalidate(id, by=by, at=since)
     from zerda_pg.cli.printing import entry_data
 
-    _tell(call, entry_data(entry), f"superseded {entry.id}")
+    told = "marked as no longer true" if by is None else f"superseded by {by}"
+    _tell(call, entry_data(entry), f"{entry.id} {told}")
     return FOUND
 
 
@@ -143,6 +145,11 @@ def discard(id: Id, call: Call) -> int:
 def restore(id: Id, call: Call) -> int:
     """Bring a discarded memory back."""
     with call.memory() as memory:
+        entry = memory.get(id)
+        if entry is not None and entry.status != "discarded":
+            told = f"{id} was not discarded: it is {entry.status}"
+            _tell(call, {"id": id, "status": "unchanged"}, told)
+            return FOUND
         return _done(call, id, "restored", memory.restore(id))
 
 
@@ -155,7 +162,7 @@ def delete(id: Id, call: Call) -> int:
 
 def _done(call: Call, id: str, word: str, done: bool) -> int:
     if not done:
-        say(f"there is no memory {id!r} here")
+        say(call.missing(id))
     _tell(call, {"id": id, "status": word if done else "absent"}, f"{word} {id}" if done else None)
     return FOUND if done else NOTHING
 
@@ -185,21 +192,46 @@ def purge(
     before: Annotated[
         str | None, Option("--before", metavar="TIME", help="Happened before (ISO 8601).")
     ] = None,
+    everything: Annotated[
+        bool, Option("--all", help="All of the tenant, or of --user; no other criterion.")
+    ] = False,
+    yes: Annotated[bool, Option("--yes", help="With --all: do not ask on a terminal.")] = False,
 ) -> int:
     """Erase what meets every criterion given, from every table; --user is a criterion too."""
-    with call.memory() as memory:
-        counts = memory.purge(
-            ids=ids or None,
-            user_id=call.user,
-            session_id=session,
-            status=status,
-            expired=expired,
-            before=moment(before, "--before"),
+    criteria: dict[str, Any] = {
+        "ids": ids or None, "session_id": session, "status": status, "expired": expired,
+        "before": moment(before, "--before"),
+    }  # fmt: skip
+    named = any(value not in (None, False) for value in criteria.values())
+    if everything:
+        if named:
+            raise BadParameter("--all takes no criterion but --user")
+        return _clear(call, yes=yes)
+    if not named and call.user is None:
+        raise BadParameter(
+            "purge needs a criterion: --id, --user, --session, --status, --expired or --before; "
+            "--all erases everything"
         )
+    with call.memory() as memory:
+        counts = memory.purge(user_id=call.user, **criteria)
     erased = counts.get("entries", 0)
     from zerda_pg.cli.printing import plural
 
     _tell(call, dict(counts), f"erased {plural(erased, 'memory', 'memories')}")
+    return FOUND if erased else NOTHING
+
+
+def _clear(call: Call, *, yes: bool) -> int:
+    """Erase the whole tenant, or all of a user; asked for once more where someone can answer."""
+    whose = f"tenant {call.tenant!r}"
+    if call.user is not None:
+        whose = f"user {call.user!r} in {whose}"
+    if not yes and sys.stdin.isatty():
+        confirm(f"Erase all memories of {whose}?", abort=True, err=True)
+    with call.memory() as memory:
+        erased = memory.clear()
+    told = f"erased all memories of {whose}" if erased else f"{whose} has no memories"
+    _tell(call, {"status": "erased" if erased else "absent"}, told)
     return FOUND if erased else NOTHING
 
 

@@ -55,19 +55,27 @@ def migrate(
         return FOUND
     from zerda_pg import admin
     from zerda_pg.db.location import database_url
+    from zerda_pg.db.migrations import revision_of
     from zerda_pg.db.schema import HEAD
 
     with database_url(call.url) as url:
+        before = None if check else revision_of(url)
         if check:
             admin.check_schema(url)
         else:
             admin.migrate(url, rls=rls)
     from zerda_pg.cli import printing
 
-    if call.json:
-        printing.emit({"schema": HEAD, "status": "fits" if check else "migrated"})
+    if check or before == HEAD:
+        status, told = "fits", f"the schema is up to date ({HEAD})"
+    elif before is None:
+        status, told = "created", f"created the schema ({HEAD})"
     else:
-        printing.console().print(f"the schema is up to date ({HEAD})")
+        status, told = "migrated", f"brought the schema from {before} to {HEAD}"
+    if call.json:
+        printing.emit({"schema": HEAD, "status": status})
+    else:
+        printing.console().print(told)
     return FOUND
 
 

@@ -139,7 +139,8 @@ def _show(out: Console, call: Call, found: Findings, budget: int) -> None:
 
     lines, created = found.imported["lines"], found.imported["created"]
     how = "written" if created == lines else f"{created} new, the rest was there already"
-    out.print(Rule(Text("zerda_pg demo", style="bold"), style="dim"))
+    title = Text("zerda_pg demo", style="bold")
+    out.print(Rule(title, style="dim") if printing.on_terminal() else title)
     out.print(
         f"The log of an agent on call for an order tracking service: {lines} memories from six "
         f"sessions, {how} (tenant {call.tenant}).\n"
@@ -161,7 +162,11 @@ def _show(out: Console, call: Call, found: Findings, budget: int) -> None:
     out.print(f"\n? {TASK}", style="bold cyan")
     context = found.context
     note = f"{len(context.entries)} of {lines} memories, {context.tokens} of {budget} tokens"
-    out.print(Panel(Text(printing.clean(context.text)), subtitle=note, style="dim"))
+    text = Text(printing.clean(context.text))
+    if printing.on_terminal():
+        out.print(Panel(text, subtitle=note, style="dim"))
+    else:
+        out.print(text, f"({note})", sep="\n")
 
     out.print()
     _heading(out, "4", "Now you")

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from zerda_pg.cli.printing import bar, clean, console, legend, plural
+from zerda_pg.cli.printing import bars, clean, console, plural
 
 __all__ = ["print_entry", "print_report"]
 
@@ -42,8 +42,6 @@ def print_report(report: Mapping[str, Any], shown: int) -> None:
     out.print()
     for row in report["rows"][:shown]:
         print_row(row)
-    if report["rows"]:
-        out.print(legend(list(report["rows"][0]["contributions"])))
 
 
 def print_row(row: Mapping[str, Any]) -> None:
@@ -52,9 +50,8 @@ def print_row(row: Mapping[str, Any]) -> None:
     head = Text(f"{row['rank'] or '-':>3} {row['score']:.2f} ", style="bold")
     head.append(clean(row.get("content", row["id"]), 200), style="not bold")
     out.print(head)
-    line = Text(" " * 4)
-    line.append_text(bar(row["contributions"]))
-    out.print(line)
+    for line in bars(row["contributions"]):
+        out.print(Text(" " * 4).append_text(line))
     cosine = "none" if row["similarity"] is None else f"{row['similarity']:.2f}"
     facts = (
         f"cosine {cosine}, {row['age_days']:.0f} days old, importance {row['importance']:.2f}, "

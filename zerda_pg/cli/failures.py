@@ -56,5 +56,26 @@ def expected(error: Exception) -> int:
     if isinstance(error, OSError) and error.filename is not None:
         say(f"{error.filename}: {error.strerror}")
     else:
-        say(str(error) or type(error).__name__)
+        say(_as_typed(str(error)) or type(error).__name__)
     return code
+
+
+_OPTIONS = {
+    "tenant_id": "--tenant", "user_id": "--user", "session_id": "--session",
+    "agent_id": "--agent", "k": "-k", "token_budget": "--budget", "top_k": "--top-k",
+    "min_score": "--min-score", "importance": "--importance", "memory_type": "--type",
+    "min_importance": "--min-importance", "if_exists": "--if-exists", "packing": "--packing",
+    "render": "--render", "count_tokens": "--tokens", "mode": "--mode", "ranker": "--ranker",
+    "valid_from": "--valid-from", "valid_to": "--valid-to", "expires_at": "--expires",
+    "weight": "--weight", "relation": "--relation", "limit": "--limit", "cursor": "--cursor",
+    "status": "--status", "language": "--language", "current_session": "--current-session",
+    "if_version": "--if-version", "by": "--by", "base_decay_rate": "--decay-rate",
+    "deletion_threshold": "--threshold", "supersedes": "--supersedes", "id": "ID",
+}  # fmt: skip
+"""Argument of the store → what is typed for it."""
+
+
+def _as_typed(message: str) -> str:
+    """A message whose first word, the argument that is wrong, is the option's name."""
+    name, space, rest = message.partition(" ")
+    return _OPTIONS.get(name, name) + space + rest

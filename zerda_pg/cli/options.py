@@ -61,6 +61,12 @@ class Call:
         bool, Option("--json", help="Print one JSON document.", rich_help_panel=COMMON)
     ] = False
 
+    def missing(self, id: str) -> str:
+        """What is said of a memory that is not there."""
+        from zerda_pg.scope import Scope
+
+        return str(Scope(tenant_id=self.tenant, user_id=self.user).missing(id))
+
     @contextmanager
     def store(self, *, model: bool = False) -> Iterator[MemoryStore]:
         """The store, open; with `model` its embedding model loads meanwhile."""

@@ -7,14 +7,14 @@ import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from zerda_pg.text import body_of
+from zerda_pg.clock import from_epoch
 
 if TYPE_CHECKING:
     from zerda_pg.entry import MemoryEntry
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 __all__ = [
     "CHANNELS",
     "bar",
+    "bars",
     "clean",
     "console",
     "emit",
     "entries_table",
     "entry_data",
     "hits_table",
-    "legend",
+    "on_terminal",
     "pairs_table",
+    "plain",
     "plural",
 ]
 
@@ -44,9 +46,11 @@ CHANNELS = {
     "importance": ("blue", "▪"),
     "touched": ("red", "▫"),
     "newer": ("bright_yellow", "▞"),
+    "quoted": ("bright_magenta", "▣"),
+    "time": ("bright_cyan", "▤"),
 }
 OTHER_CHANNEL = ("white", "■")
-ASCII_SIGNS = "#=+@:*o%"
+ASCII_SIGNS = "#=+@:*o%&~"
 
 BAR_WIDTH = 20
 """Columns of a score of 1."""
@@ -60,9 +64,24 @@ class _Console(Console):
         raise BrokenPipeError  # rich would exit with 1, which here means that nothing was found
 
 
+UNBOUNDED = 10**6
+"""Columns where nobody looks: a line that is read by a program is never wrapped."""
+
+
 def console(*, stderr: bool = False) -> Console:
-    """A console: colours on a terminal only, and none with NO_COLOR."""
-    return _Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    """A console: as wide as the terminal, and coloured there unless NO_COLOR forbids it."""
+    return _Console(
+        stderr=stderr,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        width=None if on_terminal(sys.stderr if stderr else sys.stdout) else UNBOUNDED,
+    )
+
+
+def on_terminal(stream: TextIO | None = None) -> bool:
+    """Whether a stream, else stdout, is read by a person; what is not is not laid out."""
+    return (stream or sys.stdout).isatty()
 
 
 def emit(value: Any) -> None:
@@ -84,9 +103,11 @@ def _as_json(value: object) -> Any:
 
 
 def entry_data(entry: MemoryEntry) -> dict[str, Any]:
-    """An entry for `--json`, without its vector."""
+    """An entry for `--json`, without its vector; every time is ISO 8601."""
     data = entry.to_dict()
     del data["embedding"]
+    data["timestamp"] = entry.created_at.isoformat()
+    data["last_access"] = from_epoch(entry.last_access).isoformat()
     return data
 
 
@@ -108,9 +129,11 @@ def clean(text: str, limit: int | None = None) -> str:
     return shown
 
 
-def _about(entry: MemoryEntry) -> Text:
+def _about(entry: MemoryEntry, *, importance: bool = False) -> Text:
     """The line below a memory: what it is, when it was, its id."""
     parts = [entry.kind or entry.memory_type.value, f"{entry.created_at:%Y-%m-%d %H:%M}"]
+    if importance:
+        parts.append(f"importance {entry.effective_importance:.2f}")
     if entry.status.value != "active":
         parts.append(entry.status.value)
     if entry.session_id:
@@ -121,35 +144,41 @@ def _about(entry: MemoryEntry) -> Text:
     return Text(clean(" · ".join([*parts, entry.id])), style="dim", overflow="fold")
 
 
-def _memory(entry: MemoryEntry, more: Sequence[Text] = ()) -> Text:
-    body = clean(body_of(entry.content), SHOWN_CHARACTERS)
-    return Text("\n").join([Text(body), _about(entry), *more])
+def _memory(entry: MemoryEntry, about: Text, more: Sequence[Text] = ()) -> Text:
+    body = clean(entry.text, SHOWN_CHARACTERS)
+    return Text("\n").join([Text(body), about, *more])
 
 
-def hits_table(hits: Sequence[Hit], *, bars: bool = True) -> Table:
+def hits_table(hits: Sequence[Hit], *, bars: bool = True) -> RenderableType:
     """Hits, best first, with the share of each signal."""
-    table = _grid()
-    table.add_column(justify="right", style="dim", no_wrap=True)
-    table.add_column(justify="right", style="bold", no_wrap=True)
-    table.add_column(overflow="fold", ratio=1)
+    rows = []
     for rank, hit in enumerate(hits, 1):
         more = [bar(hit.contributions)] if bars else []
-        table.add_row(str(rank), f"{hit.score:.2f}", _memory(hit.entry, more))
-    return table
+        rows.append((str(rank), f"{hit.score:.2f}", _memory(hit.entry, _about(hit.entry), more)))
+    return _laid_out(rows)
 
 
-def entries_table(entries: Sequence[MemoryEntry]) -> Table:
+def entries_table(entries: Sequence[MemoryEntry]) -> RenderableType:
     """Entries with their importance."""
-    table = _grid()
-    table.add_column(justify="right", style="bold", no_wrap=True)
+    return _laid_out([(_memory(entry, _about(entry, importance=True)),) for entry in entries])
+
+
+def _laid_out(rows: Sequence[tuple[str | Text, ...]]) -> RenderableType:
+    """A row a memory, its text last: in columns on a terminal, else in lines of any length."""
+    if not on_terminal():
+        lines: list[RenderableType] = []
+        for *numbers, text in rows:
+            before = "".join(f"{number} " for number in numbers)
+            first, *rest = Text(before).append(text).split("\n", allow_blank=True)
+            lines += [first, *(Text("  ").append_text(line) for line in rest), Text()]
+        return Group(*lines)
+    table = Table(box=None, show_header=False, padding=(0, 1, 1, 0), expand=True)
+    for style in ("dim", "bold")[: len(rows[0]) - 1] if rows else ():
+        table.add_column(justify="right", style=style, no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
-    for entry in entries:
-        table.add_row(f"{entry.effective_importance:.2f}", _memory(entry))
+    for row in rows:
+        table.add_row(*row)
     return table
-
-
-def _grid() -> Table:
-    return Table(box=None, show_header=False, padding=(0, 1, 1, 0), expand=True)
 
 
 def bar(contributions: Mapping[str, float], width: int = BAR_WIDTH) -> Text:
@@ -164,13 +193,17 @@ def bar(contributions: Mapping[str, float], width: int = BAR_WIDTH) -> Text:
     return line
 
 
-def legend(channels: Sequence[str]) -> Text:
-    """Which sign is which channel."""
-    line = Text()
-    for channel in channels:
+def bars(contributions: Mapping[str, float], width: int = 2 * BAR_WIDTH) -> list[Text]:
+    """A line and a bar for each channel that gave or took something."""
+    shown = {name: share for name, share in contributions.items() if abs(share) >= 0.005}
+    longest = max(map(len, shown), default=0)
+    lines = []
+    for channel, share in shown.items():
         style, sign = _sign(channel)
-        line.append(f"{sign} {channel}  ", style=style)
-    return line
+        line = Text(f"{channel:<{longest}} {share:5.2f} ")
+        line.append(sign * round(abs(share) * width), style=style)
+        lines.append(line)
+    return lines
 
 
 def _sign(channel: str) -> tuple[str, str]:
@@ -183,11 +216,39 @@ def _sign(channel: str) -> tuple[str, str]:
     return style, sign
 
 
-def pairs_table(pairs: Mapping[str, object]) -> Table:
+def pairs_table(pairs: Mapping[str, object]) -> RenderableType:
     """Names and values."""
+    shown = {
+        name: value if isinstance(value, Text) else Text(clean(plain(value)))
+        for name, value in pairs.items()
+    }
+    if not on_terminal():
+        width = max(map(len, shown), default=0)
+        return Group(*(Text(f"{name:<{width}}  ").append_text(v) for name, v in shown.items()))
     table = Table(box=box.SIMPLE, show_header=False, padding=(0, 1), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in pairs.items():
-        table.add_row(name, value if isinstance(value, Text) else Text(clean(str(value))))
+    for name, value in shown.items():
+        table.add_row(name, value)
     return table
+
+
+def plain(value: object) -> str:
+    """A value as a person writes it: a list with commas, an object as JSON, never a repr."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return value
+        case float():
+            return f"{value:.4g}"
+        case datetime():
+            return value.isoformat()
+        case Mapping():
+            return json.dumps(dict(value), ensure_ascii=False, default=_as_json)
+        case Sequence():
+            return ", ".join(map(plain, value)) or "none"
+        case _:
+            return str(value)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from zerda_pg.cli.application import command
 from zerda_pg.cli.failures import FOUND, NOTHING, say
 from zerda_pg.cli.options import Call, Filters
+
+if TYPE_CHECKING:
+    from zerda_pg.entry import Edge
+    from zerda_pg.results import Neighbour
 
 __all__: list[str] = []
 
@@ -53,28 +58,46 @@ def show(
         entry = memory.get(id)
         linked = [] if entry is None else memory.neighbours(id)
     if entry is None:
-        say(f"there is no memory {id!r} here")
+        say(call.missing(id))
         return NOTHING
     from zerda_pg.cli import printing
-    from zerda_pg.text import body_of
 
     data = printing.entry_data(entry)
     if call.json:
-        links = [{"id": n.entry.id, "relation": n.relation} for n in linked]
+        links = [
+            {"id": n.entry.id, "relation": edge.relation, "direction": direction}
+            for n, edge, direction in _edges(id, linked)
+        ]
         printing.emit(data | {"neighbours": links})
         return FOUND
     out = printing.console()
-    out.print(printing.clean(body_of(entry.content)))
+    out.print(printing.clean(entry.text), soft_wrap=True)
     shown = {
         name.replace("_", " "): value
         for name, value in data.items()
         if name != "content" and value not in (None, [], {}, "")
     }
-    out.print(printing.pairs_table(shown | {"timestamp": entry.created_at.isoformat()}))
-    for n in linked:
-        body = printing.clean(body_of(n.entry.content), 120)
-        out.print(f"{n.relation}: {body} ({n.entry.id})", style="dim")
+    out.print(printing.pairs_table(shown))
+    for n, edge, direction in _edges(id, linked):
+        body = printing.clean(n.entry.text, 120)
+        arrow = "→" if direction == "out" else "←"
+        word = _LINKS.get((edge.relation, direction), f"{arrow} {printing.clean(edge.relation)}")
+        out.print(f"{word}: {body} ({n.entry.id})", style="dim")
     return FOUND
+
+
+_LINKS = {
+    ("invalidated_by", "out"): "superseded by",
+    ("invalidated_by", "in"): "supersedes",
+}
+"""Links that have words of their own."""
+
+
+def _edges(id: str, linked: Sequence[Neighbour]) -> Iterator[tuple[Neighbour, Edge, str]]:
+    """Every edge of an entry, with the neighbour at its other end."""
+    for n in linked:
+        for edge in n.edges:
+            yield n, edge, "out" if edge.source_id == id else "in"
 
 
 @command("tenants", PANEL)

@@ -93,5 +93,18 @@ def maintain(call: Call) -> int:
     if call.json:
         printing.emit(report)
     else:
-        printing.console().print(printing.pairs_table(report))
+        shown = {_REPORTED.get(name, name): value for name, value in report.items()}
+        printing.console().print(printing.pairs_table(shown))
     return FOUND
+
+
+_REPORTED = {
+    "expired": "expired, erased",
+    "session_touches": "old touches, erased",
+    "changes": "old changes, erased",
+    "counted": "tenants whose words were counted",
+    "indexed": "vector indexes built",
+    "unindexed": "vector indexes dropped",
+    "analyzed": "tables analyzed",
+}
+"""Part of the report → what it counts."""

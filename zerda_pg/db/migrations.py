@@ -40,6 +40,7 @@ __all__ = [
     "isolate",
     "offline_script",
     "require_extensions",
+    "revision_of",
     "run_env",
     "script_location",
     "upgrade",
@@ -87,6 +88,20 @@ def upgrade(url: str, revision: str = "head") -> None:
             not end in time.
     """
     _run(url, "upgrade", revision)
+
+
+def revision_of(url: str) -> str | None:
+    """The revision that a database records, or None before the first migration.
+
+    Raises:
+        DatabaseUnavailableError: If the server cannot be reached.
+    """
+    engine = _engine(url)
+    try:
+        with translated(), engine.connect() as connection:
+            return current_revision(connection)
+    finally:
+        engine.dispose()
 
 
 def isolate(url: str) -> None:

@@ -41,6 +41,7 @@ __all__ = [
     "last_before",
     "list_entries",
     "list_tenants",
+    "successors",
     "walk",
     "whole_entries",
 ]
@@ -277,6 +278,22 @@ def walk(
             break
     del reached[entry_id]
     return reached
+
+
+def successors(connection: Connection, scope: Scope, entry_id: str) -> list[str]:
+    """Ids of what replaced an entry, as far as the scope sees them."""
+    statement = (
+        select(edges.c.target_id)
+        .where(
+            edges.c.tenant_id == scope.tenant_id,
+            edges.c.source_id == entry_id,
+            edges.c.relation == "invalidated_by",
+        )
+        .order_by(edges.c.target_id)
+    )
+    found = list(connection.scalars(statement))
+    seen = set(found) if scope.user_id is None else _seen(connection, scope, set(found))
+    return [name for name in found if name in seen]
 
 
 def _seen(connection: Connection, scope: Scope, ids: set[str]) -> set[str]:

@@ -11,7 +11,7 @@ from zerda_pg.core import Core
 from zerda_pg.db import reads
 from zerda_pg.db.criteria import Criteria
 from zerda_pg.db.recall import ARM_BITS, Gathered
-from zerda_pg.entry import MemoryEntry
+from zerda_pg.entry import MemoryEntry, Status
 from zerda_pg.filters import Filter
 from zerda_pg.ids import check_id
 from zerda_pg.operations.packer import Packer, PackingOptions, worth_by_rank
@@ -19,6 +19,7 @@ from zerda_pg.operations.recalling import (
     Recalled,
     SearchOptions,
     Timer,
+    ranker_name,
     recalled,
     record,
     report_of,
@@ -190,6 +191,7 @@ def _explained(found: Recalled, options: SearchOptions) -> list[dict[str, Any]]:
         line = _line(found, row) | {
             "rank": rank,
             "fate": fate,
+            "reasons": _reasons(fate, rank, float(scores[row]), options),
             "similarity": _number(signals.similarity[row]),
             "lexical": round(float(signals.lexical[row]), 4),
             "age_days": round(float(signals.age_seconds[row]) / 86400, 3),
@@ -199,6 +201,19 @@ def _explained(found: Recalled, options: SearchOptions) -> list[dict[str, Any]]:
             line |= {"content": body_of(entry.content)[:200], "kind": entry.kind}
         rows.append(line)
     return rows
+
+
+def _reasons(fate: str, rank: int | None, score: float, options: SearchOptions) -> list[str]:
+    """Why a candidate was not returned; none if it was."""
+    match fate:
+        case "beyond_k":
+            return [f"rank {rank}, k is {options.k}"]
+        case "below_min_score":
+            return [f"score {score:.2f}, min_score is {options.min_score:.2f}"]
+        case "dropped_by_ranker":
+            return [f"the ranker {ranker_name(options.ranker)} leaves it out"]
+        case _:
+            return []
 
 
 def _number(value: float) -> float | None:
@@ -223,11 +238,27 @@ def _absent(scope: Scope, options: SearchOptions, entry_id: str) -> Steps[dict[s
         if not (yield from _admits(Criteria(scope=scope, filter=alone, now=options.now), entry)):
             reasons.append(f"the filter's {name} leaves it out")
     if not reasons and not (yield from _admits(options.criteria(scope), entry)):
-        state = "has ended" if entry.status.value == "active" else f"is {entry.status}"
-        reasons.append(f"it {state} at the time asked for")
+        reasons.append((yield from _state(scope, options, entry)))
     if not reasons:
         reasons.append("no arm found it: its words, its vector and its edges are too far off")
     return {"id": entry_id, "fate": "not_a_candidate", "reasons": reasons}
+
+
+def _state(scope: Scope, options: SearchOptions, entry: MemoryEntry) -> Steps[str]:
+    """What keeps an entry out that no filter keeps out."""
+    if entry.status is Status.DISCARDED:
+        return "it is discarded: restore brings it back"
+    past = options.known_at is not None or (
+        options.valid_at is not None
+        and (entry.valid_to is None or options.valid_at < entry.valid_to)
+    )
+    if past or entry.status is Status.ACTIVE:
+        return "it is not true, or was not known, at the time asked for"
+    ended = "" if entry.valid_to is None else f" on {entry.valid_to:%Y-%m-%d}"
+    successors = yield from read(lambda c: reads.successors(c, scope, entry.id))
+    if not successors:
+        return f"it was marked as no longer true (superseded){ended}"
+    return f"it was superseded by {', '.join(map(repr, successors))}{ended}"
 
 
 def _admits(criteria: Criteria, entry: MemoryEntry) -> Steps[bool]:
