@@ -24,7 +24,6 @@ from sqlalchemy import (
     Double,
     Select,
     Text,
-    and_,
     bindparam,
     case,
     cast,
@@ -199,6 +198,15 @@ def _found_by(name: str, arm: CTE, bit: int) -> Select[Any]:
     )
 
 
+def _one(statement: Select[Any], name: str) -> Any:
+    """A candidate's row, looked up by its key.
+
+    The limit keeps the planner from joining whole tables instead: with statistics of a time when
+    the tenant had one entry it thinks that cheaper, which then takes minutes.
+    """
+    return statement.limit(rows_limit(1)).lateral(name)
+
+
 def _signals(
     criteria: Criteria,
     shape: GatherShape,
@@ -209,14 +217,21 @@ def _signals(
     dense: CTE | None,
 ) -> Select[Any]:
     """The union joined once to entries, state and vectors, a row a candidate."""
-    e = known_entries(criteria)
-    s, v = entry_state.alias("s"), embeddings.alias("w")
     clock = now(criteria)
     lexical: ColumnElement[Any] = constant("0.0")
     total: Any = constant("0.0")
     terms: Any = null()
-    source: Any = found.join(e, and_(e.c.tenant_id == bindparam("tenant"), e.c.id == found.c.id))
-    source = source.join(s, and_(s.c.tenant_id == bindparam("tenant"), s.c.entry_id == found.c.id))
+    whole, state_of = known_entries(criteria), entry_state.alias("s")
+    e = _one(
+        select(*whole.c).where(*considered(criteria, whole), whole.c.id == found.c.id), "entry"
+    )
+    s = _one(
+        select(*state_of.c).where(
+            state_of.c.tenant_id == bindparam("tenant"), state_of.c.entry_id == found.c.id
+        ),
+        "state",
+    )
+    source: Any = found.join(e, constant("true")).join(s, constant("true"))
     matched: ColumnElement[Any] = constant("0")
     if idf is not None:
         # what the index did not look up is tested on the candidates
@@ -249,14 +264,16 @@ def _signals(
     similarity: ColumnElement[Any] = constant("NULL::double precision")
     vector: ColumnElement[Any] = null()
     if shape.dense:
-        join = [
-            v.c.tenant_id == bindparam("tenant"),
-            v.c.entry_id == found.c.id,
-            v.c.model_id == bindparam("model"),
+        every = embeddings.alias("w")
+        wanted = [
+            every.c.tenant_id == bindparam("tenant"),
+            every.c.entry_id == found.c.id,
+            every.c.model_id == bindparam("model"),
         ]
         if criteria.known_at is not None:
-            join.append(~e.c.old)
-        source = source.outerjoin(v, and_(*join))
+            wanted.append(~e.c.old)
+        v = _one(select(every.c.embedding).where(*wanted), "vector")
+        source = source.outerjoin(v, constant("true"))
         similarity = constant("1.0") - cosine_distance(vector_schema, v.c.embedding)
         vector = v.c.embedding
     first = func.row_number().over() == constant("1")
@@ -306,7 +323,6 @@ def _signals(
             vector.label("embedding"),
         )
         .select_from(source)
-        .where(*considered(criteria, e))
         .cte("scored")
     )  # fmt: skip
     return _with_vectors(scored, shape, vector_schema)

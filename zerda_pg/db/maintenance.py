@@ -24,6 +24,7 @@ from zerda_pg.scoring.forgetting import (
 __all__ = [
     "COUNT_FROM",
     "Faded",
+    "after_bulk",
     "analyzable_tables",
     "analyze",
     "count_lexemes",
@@ -37,6 +38,9 @@ __all__ = [
 
 COUNT_FROM = 1000
 """Entries from which a tenant's lexemes are counted: below, a search looks every word up."""
+
+ANALYZE_FROM_BYTES = 512 * 1024
+"""Size from which a table's statistics are worth having: some thousand entries."""
 
 GROWTH = 1.25
 """A tenant's lexemes are counted again when it has grown by this factor since."""
@@ -165,17 +169,42 @@ def sweep_touches(connection: Connection, tenant_id: str, keep_days: float, limi
 
 
 def analyzable_tables(connection: Connection) -> list[str]:
-    """The tables that the role owns, so whose statistics it may renew."""
+    """The tables that the role owns, so whose statistics it may renew, and that are worth it.
+
+    A small table has better none: with the figures of a time when it had one row the planner goes
+    on to join it by reading it whole, long after it has grown.
+    """
     return list(
         connection.scalars(
             text(
                 "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
                 "WHERE n.nspname = 'zerda' AND c.relkind IN ('r', 'p') "
                 "AND c.relname <> 'alembic_version' AND pg_has_role(c.relowner, 'USAGE') "
-                "ORDER BY c.relname"
-            )
+                "AND pg_relation_size(c.oid) >= :least ORDER BY c.relname"
+            ),
+            {"least": ANALYZE_FROM_BYTES},
         )
     )
+
+
+def after_bulk(connection: Connection, tenant_id: str, added: int) -> None:
+    """Bring up to date what a bulk write has made stale: word counts, the planner's figures."""
+    count_lexemes_if_grown(connection, tenant_id, added)
+    if added < COUNT_FROM // 10:
+        return
+    outgrown = set(
+        connection.scalars(
+            text(
+                "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+                "WHERE n.nspname = 'zerda' AND c.reltuples >= 0 AND c.reltuples < :added "
+                "AND c.relname IN ('entries', 'entry_state', 'embeddings', 'edges')"
+            ),
+            {"added": added},
+        )
+    )
+    for table in analyzable_tables(connection):
+        if table in outgrown:
+            analyze(connection, table)
 
 
 def analyze(connection: Connection, table: str) -> None:

@@ -217,7 +217,7 @@ def import_file(
             if progress is not None:
                 progress(run.lines, total)
     yield from background(
-        lambda connection: maintenance.count_lexemes_if_grown(
+        lambda connection: maintenance.after_bulk(
             connection, scope.tenant_id, run.statuses["created"]
         )
     )

@@ -80,9 +80,9 @@ FROM graph UNION ALL SELECT matched.id AS id, 0, CAST(matched.lexical AS DOUBLE 
 FROM matched) AS every GROUP BY every.id 
 HAVING bit_or(every.arm) > 0), 
 scored AS 
-(SELECT found.id AS id, e.version AS version, found.arms AS arms, e.kind AS kind, e.status AS status, e.session_id AS session_id, CAST(1.0 - (w.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec)) AS DOUBLE PRECISION) AS similarity, CAST(coalesce(found.lexical, 0.0) + common.lexical AS DOUBLE PRECISION) AS lexical, CAST((SELECT coalesce(sum(idf.idf), 0.0) AS coalesce_1 
+(SELECT found.id AS id, entry.version AS version, found.arms AS arms, entry.kind AS kind, entry.status AS status, entry.session_id AS session_id, CAST(1.0 - (vector.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec)) AS DOUBLE PRECISION) AS similarity, CAST(coalesce(found.lexical, 0.0) + common.lexical AS DOUBLE PRECISION) AS lexical, CAST((SELECT coalesce(sum(idf.idf), 0.0) AS coalesce_1 
 FROM idf 
-WHERE idf.place <= 56) AS DOUBLE PRECISION) AS lexical_total, coalesce(found.matched, 0) | coalesce(common.matched, 0) AS matched, CAST(EXTRACT(epoch FROM now()) AS DOUBLE PRECISION) AS now, CAST(EXTRACT(epoch FROM now() - e.created_at) AS DOUBLE PRECISION) AS age, CAST(EXTRACT(epoch FROM now() - e.updated_at) AS DOUBLE PRECISION) AS updated_age, CAST(EXTRACT(epoch FROM now() - s.last_access) AS DOUBLE PRECISION) AS accessed_age, s.importance * s.decay_factor AS importance, s.access_count AS access_count, 0 AS degree, false AS touched, 0.0 AS quoted, octet_length(e.body) AS bytes, left(e.body, 240) AS head, found.seeds AS seeds, found.steps AS steps, CASE WHEN (e.status = 'superseded') THEN array((SELECT replaced.target_id 
+WHERE idf.place <= 56) AS DOUBLE PRECISION) AS lexical_total, coalesce(found.matched, 0) | coalesce(common.matched, 0) AS matched, CAST(EXTRACT(epoch FROM now()) AS DOUBLE PRECISION) AS now, CAST(EXTRACT(epoch FROM now() - entry.created_at) AS DOUBLE PRECISION) AS age, CAST(EXTRACT(epoch FROM now() - entry.updated_at) AS DOUBLE PRECISION) AS updated_age, CAST(EXTRACT(epoch FROM now() - state.last_access) AS DOUBLE PRECISION) AS accessed_age, state.importance * state.decay_factor AS importance, state.access_count AS access_count, 0 AS degree, false AS touched, 0.0 AS quoted, octet_length(entry.body) AS bytes, left(entry.body, 240) AS head, found.seeds AS seeds, found.steps AS steps, CASE WHEN (entry.status = 'superseded') THEN array((SELECT replaced.target_id 
 FROM zerda.edges AS replaced 
 WHERE replaced.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND replaced.source_id = found.id AND replaced.relation = 'invalidated_by')) END AS successors, CASE WHEN (row_number() OVER () = 1) THEN (SELECT json_agg(json_build_array(idf.lexeme, idf.entries, idf.counted, idf.drives, idf.idf) ORDER BY idf.place) AS json_agg_1 
 FROM idf) END AS terms, CASE WHEN (row_number() OVER () = 1) THEN (SELECT bool_and(dense.exact) AS bool_and_1 
@@ -90,10 +90,18 @@ FROM dense) END AS exact, CASE WHEN (row_number() OVER () = 1) THEN (SELECT zerd
 FROM zerda.tenants 
 WHERE zerda.tenants.tenant_id = %(tenant)s::VARCHAR COLLATE "C") END AS ann_model_id, CASE WHEN (row_number() OVER () = 1) THEN (SELECT zerda.embedding_models.state 
 FROM zerda.embedding_models 
-WHERE zerda.embedding_models.id = %(model)s::INTEGER) END AS model_state, w.embedding AS embedding 
-FROM found JOIN zerda.entries AS e ON e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND e.id = found.id JOIN zerda.entry_state AS s ON s.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND s.entry_id = found.id JOIN LATERAL (SELECT coalesce(sum(idf.idf), 0.0) AS lexical, bit_or(CAST(1 AS BIGINT) << CAST(idf.place - 1 AS INTEGER)) AS matched 
+WHERE zerda.embedding_models.id = %(model)s::INTEGER) END AS model_state, vector.embedding AS embedding 
+FROM found JOIN LATERAL (SELECT e.tenant_id AS tenant_id, e.id AS id, e.version AS version, e.memory_type AS memory_type, e.kind AS kind, e.content AS content, e.body AS body, e.session_id AS session_id, e.user_id AS user_id, e.agent_id AS agent_id, e.tags AS tags, e.metadata AS metadata, e.language AS language, e.status AS status, e.created_at AS created_at, e.recorded_at AS recorded_at, e.updated_at AS updated_at, e.valid_from AS valid_from, e.valid_to AS valid_to, e.invalidated_at AS invalidated_at, e.expires_at AS expires_at, e.discarded_at AS discarded_at, e.content_hash AS content_hash, e.search AS search 
+FROM zerda.entries AS e 
+WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND e.status IN ('active') AND (e.valid_to IS NULL OR e.valid_to > now()) AND e.id = found.id 
+ LIMIT 1) AS entry ON true JOIN LATERAL (SELECT s.tenant_id AS tenant_id, s.entry_id AS entry_id, s.importance AS importance, s.original_importance AS original_importance, s.decay_factor AS decay_factor, s.access_count AS access_count, s.last_access AS last_access 
+FROM zerda.entry_state AS s 
+WHERE s.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND s.entry_id = found.id 
+ LIMIT 1) AS state ON true JOIN LATERAL (SELECT coalesce(sum(idf.idf), 0.0) AS lexical, bit_or(CAST(1 AS BIGINT) << CAST(idf.place - 1 AS INTEGER)) AS matched 
 FROM idf 
-WHERE NOT idf.drives AND idf.place <= 56 AND (e.search @@ idf.term)) AS common ON true LEFT OUTER JOIN zerda.embeddings AS w ON w.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND w.entry_id = found.id AND w.model_id = %(model)s::INTEGER 
-WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND e.status IN ('active') AND (e.valid_to IS NULL OR e.valid_to > now()))
+WHERE NOT idf.drives AND idf.place <= 56 AND (entry.search @@ idf.term)) AS common ON true LEFT OUTER JOIN LATERAL (SELECT w.embedding AS embedding 
+FROM zerda.embeddings AS w 
+WHERE w.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND w.entry_id = found.id AND w.model_id = %(model)s::INTEGER 
+ LIMIT 1) AS vector ON true)
  SELECT scored.id, scored.version, scored.arms, scored.kind, scored.status, scored.session_id, scored.similarity, scored.lexical, scored.lexical_total, scored.matched, scored.now, scored.age, scored.updated_age, scored.accessed_age, scored.importance, scored.access_count, scored.degree, scored.touched, scored.quoted, scored.bytes, scored.head, scored.seeds, scored.steps, scored.successors, scored.terms, scored.exact, scored.ann_model_id, scored.model_state, CASE WHEN (row_number() OVER (ORDER BY coalesce(scored.similarity, 0) + coalesce(scored.lexical / CAST(nullif(scored.lexical_total, 0) AS NUMERIC), 0) DESC, scored.id) <= 40) THEN public.halfvec_send(scored.embedding) END AS vector 
 FROM scored
