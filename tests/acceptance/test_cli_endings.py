@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from commandline import CommandLine
 
+from zerda_pg import MemoryStore
+from zerda_pg.embedding import HashingEmbedder
+
 pytest_plugins = ["command_fixtures"]
 
 
@@ -86,6 +89,18 @@ def test_an_embedder_of_ones_own(run: CommandLine, tmp_path: Path) -> None:
     assert (
         "own_embedder:nope" in run.plain("add", "y", "--embedder", "own_embedder:nope", code=2).err
     )
+
+
+def test_a_database_of_anothers_embedder_says_so(run: CommandLine, database: str) -> None:
+    letters = HashingEmbedder()
+    letters.name, letters.fingerprint = "letters", "letters-1"
+    with MemoryStore.open(database, embedder=letters) as store:
+        store.tenant("t").add("x")
+    told = run.plain("search", "x", "--tenant", "t", "--url", database, code=3).err
+    assert "holds vectors of 'letters'" in told
+    assert "--embedder package.module:factory" in told
+    assert "reembed" in told
+    assert run.plain("list", "--tenant", "t", "--url", database).out, "no model is needed here"
 
 
 def test_migrating_from_the_command_line(run: CommandLine, empty_database: str) -> None:

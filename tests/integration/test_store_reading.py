@@ -159,3 +159,10 @@ def test_reading_writes_nothing(anymemory: Memory, rows: CountRows) -> None:
     anymemory.build_context("x")
     anymemory.stats()
     assert rows() == {}
+
+
+def test_a_page_is_indexed_like_a_list(anytenant: Memory) -> None:
+    ids = fill(anytenant, 3)
+    page = anytenant.entries(order="oldest")
+    assert page[0].id == ids[0]
+    assert [entry.id for entry in page[1:]] == ids[1:]
