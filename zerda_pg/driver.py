@@ -171,6 +171,7 @@ class AsyncDriver:
         self._owned = owned
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._pending: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Future[Any]] = set()
         self._closed = False
 
     async def run(self, steps: Steps[T], tenant_id: str | None = None) -> T:
@@ -220,7 +221,24 @@ class AsyncDriver:
         return AsyncTenantDriver(self, tenant_id)
 
     async def on_connection(self, step: OnConnection, tenant_id: str | None = None) -> Any:
-        """Run work on a pooled connection; what is safe to repeat is tried again."""
+        """Run work on a pooled connection, in a task of its own.
+
+        A caller that is cancelled stops waiting, but the work comes to its end, which the
+        statement's time-out bounds: cut off in the middle, it would leave its connection to the
+        garbage collector, out of the pool.
+        """
+        task = asyncio.ensure_future(self._on_connection(step, tenant_id))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, also where nobody waits for it any more
+
+    async def _on_connection(self, step: OnConnection, tenant_id: str | None) -> Any:
+        """What is safe to repeat is tried again."""
         whole = step.transaction or (self.beginning.needed(tenant_id) and not step.outside)
         attempts = Attempts(writes=step.writes, whole=whole)
 
@@ -262,6 +280,8 @@ class AsyncDriver:
         """Finish the work in the background, then close the connections."""
         self._closed = True
         await self.flush()
+        if self._running:
+            await asyncio.wait(self._running)
         if self._owned:
             await self.engine.dispose()
 

@@ -25,7 +25,7 @@ def renderer_of(render: str | Callable[[Sequence[MemoryEntry]], str]) -> Rendere
         own = render
         return lambda entries: (own(entries), list(entries))
     named = {"transcript": _transcript, "sections": _sections, "plain": _plain}
-    if render not in named:
+    if not isinstance(render, str) or render not in named:
         raise ValueError(f"render must be one of {', '.join(named)} or a function, got {render!r}")
     return named[render]
 

@@ -376,7 +376,8 @@ $$;
 """
 
 # Marks one entry superseded, in both tables that repeat its status. A second time changes
-# nothing: what ended first stays ended then.
+# nothing: what ended first stays ended then. What is discarded stays so, and is superseded when
+# it is restored.
 SUPERSEDE = """
 CREATE FUNCTION zerda.supersede(p_tenant text, p_id text, p_from timestamptz, p_now timestamptz)
 RETURNS boolean
@@ -386,17 +387,18 @@ DECLARE
     v_valid_to timestamptz;
 BEGIN
     UPDATE zerda.entries e
-    SET status = 'superseded',
+    SET status = CASE WHEN e.status = 'active' THEN 'superseded' ELSE e.status END,
         valid_to = greatest(least(e.valid_to, p_from), e.valid_from),
         invalidated_at = p_now,
         updated_at = p_now
-    WHERE e.tenant_id = p_tenant AND e.id = p_id AND e.status = 'active'
+    WHERE e.tenant_id = p_tenant AND e.id = p_id AND e.invalidated_at IS NULL
     RETURNING e.valid_to INTO v_valid_to;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
     UPDATE zerda.embeddings v
-    SET status = 'superseded', valid_to = v_valid_to
+    SET status = CASE WHEN v.status = 'active' THEN 'superseded' ELSE v.status END,
+        valid_to = v_valid_to
     WHERE v.tenant_id = p_tenant AND v.entry_id = p_id;
     RETURN true;
 END
@@ -620,7 +622,9 @@ BEGIN
                 EXIT;
             END IF;
             SELECT e.version, e.user_id, e.recorded_at,
-                coalesce(e.expires_at <= v_now, false) AS expired INTO v_old
+                coalesce(e.expires_at <= v_now, false) AS expired,
+                e.status = 'superseded' AND r.status = 'active' AS was_superseded,
+                e.content_hash = decode(r.content_hash, 'hex') AS same INTO v_old
             FROM zerda.entries e
             WHERE e.tenant_id = p_tenant AND e.id = r.id
             FOR NO KEY UPDATE;
@@ -639,6 +643,18 @@ BEGIN
                 status := 'kept';
                 recorded_at := v_old.recorded_at;
                 EXIT;
+            END IF;
+            -- What was superseded and is written again as it was, by a program that runs once
+            -- more, stays superseded. With another content it says something new.
+            IF v_old.was_superseded AND v_old.same THEN
+                status := 'kept';
+                recorded_at := v_old.recorded_at;
+                EXIT;
+            END IF;
+            IF v_old.was_superseded THEN
+                DELETE FROM zerda.edges g
+                WHERE g.tenant_id = p_tenant AND g.source_id = r.id
+                  AND g.relation = 'invalidated_by';
             END IF;
             status := 'replaced';
             version := v_old.version + 1;

@@ -211,7 +211,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"content": float("nan")}, "content is nan"),
     ({"content": [float("inf")]}, r"content\[0\] is inf"),
     ({"content": {1: 2}}, "content has a key of type int"),
-    ({"content": object()}, "content is a object"),
+    ({"content": object()}, "content is of type object"),
     ({"content": b"bytes"}, "content is a bytes"),
     ({"content": ""}, "content is empty"),
     ({"content": " \n\t"}, "content is empty"),

@@ -97,22 +97,23 @@ def count_lexemes(connection: Connection, tenant_id: str) -> None:
     )
 
 
-def tenant_stats(connection: Connection, tenant_id: str) -> dict[str, Any]:
-    """Counts by type, kind and status, and bytes."""
-    parameters = {"tenant": tenant_id}
+def tenant_stats(connection: Connection, scope: Scope) -> dict[str, Any]:
+    """Counts by type, kind and status, and bytes, of what the scope sees."""
+    parameters = {"tenant": scope.tenant_id, "user": scope.user_id}
+    seen = "(CAST(:user AS text) IS NULL OR {0}.user_id IS NULL OR {0}.user_id = :user)"
     groups = connection.execute(
         text(
             "SELECT memory_type, coalesce(kind, '') AS kind, status, count(*) AS entries, "
-            "sum(pg_column_size(e.*)) AS bytes "
-            "FROM zerda.entries e WHERE tenant_id = :tenant GROUP BY 1, 2, 3"
+            "sum(pg_column_size(e.*)) AS bytes FROM zerda.entries e "
+            f"WHERE tenant_id = :tenant AND {seen.format('e')} GROUP BY 1, 2, 3"
         ),
         parameters,
     ).all()
     vectors = connection.execute(
         text(
             "SELECT count(*) AS vectors, coalesce(sum(pg_column_size(embedding)), 0) AS bytes, "
-            "count(*) FILTER (WHERE truncated) AS truncated "
-            "FROM zerda.embeddings WHERE tenant_id = :tenant"
+            "count(*) FILTER (WHERE truncated) AS truncated FROM zerda.embeddings v "
+            f"WHERE tenant_id = :tenant AND {seen.format('v')}"
         ),
         parameters,
     ).one()
@@ -120,7 +121,13 @@ def tenant_stats(connection: Connection, tenant_id: str) -> dict[str, Any]:
         text("SELECT ann_model_id FROM zerda.tenants WHERE tenant_id = :tenant"), parameters
     )
     edges = connection.scalar(
-        text("SELECT count(*) FROM zerda.edges WHERE tenant_id = :tenant"), parameters
+        text(
+            "SELECT count(*) FROM zerda.edges g "
+            "JOIN zerda.entries a ON a.tenant_id = :tenant AND a.id = g.source_id "
+            "JOIN zerda.entries b ON b.tenant_id = :tenant AND b.id = g.target_id "
+            f"WHERE g.tenant_id = :tenant AND {seen.format('a')} AND {seen.format('b')}"
+        ),
+        parameters,
     )
 
     def by(name: str) -> dict[str, int]:

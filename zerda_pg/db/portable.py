@@ -156,7 +156,10 @@ def _seen(scope: Scope, section: Section) -> str:
     """A condition: every entry that a row names is one that the scope sees."""
     if scope.user_id is None:
         return ""
-    return "".join(
+    own = ""
+    if section.word == "version":  # which may have been another user's at its time
+        own = " AND (t.user_id IS NULL OR t.user_id = :user)"
+    return own + "".join(
         " AND EXISTS (SELECT 1 FROM zerda.entries e WHERE e.tenant_id = :tenant "
         f"AND e.id = t.{name} AND (e.user_id IS NULL OR e.user_id = :user))"
         for name in section.names

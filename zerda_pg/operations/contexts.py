@@ -37,6 +37,9 @@ __all__ = ["PackingOptions", "build_context", "explain"]
 WIDEST = 200
 """Candidates that packing considers, as the arms bring."""
 
+BEST = 3
+"""Candidates that are fetched whatever their length."""
+
 SLACK = 2
 """Budget, in multiples, up to which bodies are fetched: an estimate by bytes chooses them."""
 
@@ -84,13 +87,15 @@ def _worth_fetching(
     ]
     if not estimated or packing.packing == "optimal":
         return order[:WIDEST]
-    return pack(
+    fitting = pack(
         worth_by_rank(ranking),
         np.maximum(1, gathered.sizes // BYTES_PER_TOKEN),
         budget=packing.token_budget * SLACK,
         policy=packing.packing,
         order=order,
     ).chosen
+    # of the best, a part may be shown where the whole does not fit
+    return list(dict.fromkeys([*order[:BEST], *fitting]))
 
 
 def _packed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection
@@ -209,6 +209,8 @@ def invalidate(
     if by is not None and check_id(by, "by") == entry_id:
         raise ValueError("by must be another entry than the one it invalidates")
     since = None if at is None else aware(at, "at")
+    if since is not None and since > datetime.now(UTC):
+        raise ValueError("at must not lie in the future: it ends when it ends")
     return (yield from write(lambda c: writes.invalidate(c, scope, entry_id, by, since)))
 
 

@@ -19,6 +19,8 @@ def forget(
     scope: Scope, config: ForgettingConfig | None, *, dry_run: bool
 ) -> Steps[dict[str, Any]]:
     """Fade every active entry, discard what has faded away, and report."""
+    if config is not None and not isinstance(config, ForgettingConfig):
+        raise ValueError(f"config must be a ForgettingConfig, got {type(config).__name__}")
     rules = config or ForgettingConfig()
     clock = yield from read(lambda c: c.execute(select(reads.clock())).scalar_one())
     considered, forgotten, after = 0, list[str](), ""

@@ -50,7 +50,7 @@ def entries(
     cursor: str | None,
 ) -> Steps[Page]:
     """One page; the cursor names the last entry seen, so that new ones shift nothing."""
-    if order not in {"newest", "oldest"}:
+    if not isinstance(order, str) or order not in {"newest", "oldest"}:
         raise ValueError(f"order must be 'newest' or 'oldest', got {order!r}")
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:
         raise ValueError(f"limit must be a whole number from 1 to {MAX_LIMIT}, got {limit!r}")
@@ -91,7 +91,7 @@ def count(scope: Scope, wanted: Filter | Mapping[str, Any] | None) -> Steps[int]
 def stats(core: Core, scope: Scope) -> Steps[dict[str, Any]]:
     """What a tenant holds, and what runs."""
     model = yield from core.model_for_listing()
-    found = yield from read(lambda c: maintenance.tenant_stats(c, scope.tenant_id))
+    found = yield from read(lambda c: maintenance.tenant_stats(c, scope))
     return found | {
         "tenant_id": scope.tenant_id,
         **_identity(model),

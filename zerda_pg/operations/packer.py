@@ -72,6 +72,20 @@ def worth_by_rank(ranking: Ranking) -> Floats:
     return worth
 
 
+def _checked(counter: TokenCounter) -> TokenCounter:
+    """The counter, refused where it gives anything but a number of tokens."""
+
+    def count(text: str) -> int:
+        if not isinstance(text, str):
+            raise ValueError(f"render must give text, it gave {type(text).__name__}")
+        tokens = counter(text)
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+            raise ValueError(f"count_tokens must give a whole number from 0, it gave {tokens!r}")
+        return tokens
+
+    return count
+
+
 class Packer:
     """Packs by each memory's own tokens, then holds the rendered whole to the budget.
 
@@ -82,7 +96,7 @@ class Packer:
     def __init__(self, found: Recalled, packing: PackingOptions, counter: TokenCounter) -> None:
         self._found = found
         self._packing = packing
-        self._counter = counter
+        self._counter = _checked(counter)
         self._render = renderer_of(packing.render)
         self._ids = found.gathered.signals.ids
         self._rows = [row for row in found.ranking.order if self._ids[row] in found.entries]

@@ -65,7 +65,7 @@ class SearchOptions:
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or not 1 <= self.k <= MAX_K:
             raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {self.k!r}")
-        if self.mode not in {"hybrid", "dense", "lexical"}:
+        if not isinstance(self.mode, str) or self.mode not in {"hybrid", "dense", "lexical"}:
             raise ValueError(f"mode must be 'hybrid', 'dense' or 'lexical', got {self.mode!r}")
         fraction(self.min_score, "min_score")
         for name in ("valid_at", "known_at", "now"):

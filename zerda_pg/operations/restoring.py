@@ -12,12 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from zerda_pg.clock import parse_time
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, models, portable
 from zerda_pg.db.changes import begin_write, record_changes
 from zerda_pg.db.facts import Model
 from zerda_pg.db.models import Unembedded
 from zerda_pg.db.portable import SECTIONS
+from zerda_pg.db.schema import LANGUAGES
+from zerda_pg.entry import fraction
 from zerda_pg.errors import AlreadyExistsError, InvalidContentError, ZerdaError
 from zerda_pg.ids import check_id
 from zerda_pg.operations.batches import BATCH_CHARACTERS, BATCH_ROWS
@@ -158,6 +161,46 @@ def _good_lines(parsed: Iterator[tuple[int, object]], run: Restore) -> Iterator[
             yield line
 
 
+MOST_VERSIONS = 2**31 - 2
+MOST_COUNTED = 2**63 - 1
+
+_FRACTIONS = ("importance", "original_importance", "decay_factor")
+_TIMES = (
+    "created_at", "recorded_at", "updated_at", "valid_from", "valid_to", "invalidated_at",
+    "expires_at", "discarded_at", "last_access", "recorded_to", "touched_at",
+)  # fmt: skip
+
+
+def _check_row(row: Mapping[str, Any]) -> None:
+    """What `add` would refuse is refused here: a file may have been edited.
+
+    Raises:
+        ValueError: Naming the column.
+    """
+    for name in _TIMES:
+        if row.get(name) is not None:
+            parse_time(row[name], name)
+    for name in _FRACTIONS:
+        if name in row:
+            fraction(row[name], name)
+    for name, most in (("version", MOST_VERSIONS), ("access_count", MOST_COUNTED)):
+        value = row.get(name, 1)
+        if type(value) is not int or not 0 <= value <= most:
+            raise ValueError(f"{name} must be a whole number from 0 to {most}")
+    if not isinstance(row.get("metadata", {}), Mapping):
+        raise ValueError("metadata must be an object")
+    tags = row.get("tags", [])
+    if not isinstance(tags, list) or not all(isinstance(tag, str) and tag.strip() for tag in tags):
+        raise ValueError("tags must be a list of texts")
+    if row.get("language", "simple") not in LANGUAGES:
+        raise ValueError(f"language must be one of {', '.join(LANGUAGES)}")
+    if row.get("kind") is not None and not str(row["kind"]).strip():
+        raise ValueError("kind is empty")
+    weight = row.get("weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or weight < 0:
+        raise ValueError("weight must be a number from 0")
+
+
 def _line(number: int, value: object, run: Restore) -> Line:
     """The row of a line.
 
@@ -173,9 +216,8 @@ def _line(number: int, value: object, run: Restore) -> Line:
     for name in SECTIONS[word].names:
         check_id(row.get(name), name)
     vector = None
+    _check_row(row)
     if word == "entry":
-        if type(row.get("version")) is not int:
-            raise ValueError("version must be a whole number")
         body = row.get("body")
         if not isinstance(body, str) or not body.strip():
             raise InvalidContentError("body is empty: there is nothing to remember")

@@ -49,6 +49,7 @@ def add(
 ) -> Steps[AddResult]:
     """Embed and write one entry."""
     check_if_exists(if_exists)
+    check_flag(dedupe, "dedupe")
     yield from core.model_for_reading()
     draft = draft_of(core, scope, content, given)
     done = yield from write_batch(core, scope, [draft], if_exists=if_exists, dedupe=dedupe)
@@ -66,6 +67,8 @@ def add_many(
 ) -> Steps[list[AddResult]]:
     """Embed and write in batches; each is all or nothing."""
     check_if_exists(if_exists)
+    check_flag(dedupe, "dedupe")
+    check_progress(progress)
     if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
         raise ValueError(f"items must be a list of entries, got one {type(items).__name__}")
     yield from core.model_for_reading()
@@ -85,9 +88,21 @@ def add_many(
     return results
 
 
+def check_flag(value: object, name: str) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {type(value).__name__}")
+
+
+def check_progress(progress: object) -> None:
+    """Refuse what cannot be called, before anything is written."""
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be a function, got {type(progress).__name__}")
+
+
 def check_if_exists(if_exists: str) -> None:
     """Refuse another word than the three."""
-    if if_exists not in {"replace", "keep", "error"}:
+    if not isinstance(if_exists, str) or if_exists not in {"replace", "keep", "error"}:
         raise ValueError(f"if_exists must be 'replace', 'keep' or 'error', got {if_exists!r}")
 
 
@@ -123,6 +138,9 @@ def add_messages(
 ) -> Steps[list[AddResult]]:
     """Write a conversation as episodic entries, each linked to the next."""
     check_id(session_id, "session_id")
+    if user_id is not None:
+        check_id(user_id, "user_id")
+    check_progress(progress)
     yield from core.model_for_reading()
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise ValueError(f"messages must be a list of messages, got one {type(messages).__name__}")
