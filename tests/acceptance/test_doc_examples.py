@@ -19,7 +19,7 @@ pytestmark = pytest.mark.model
 EXPECTED = {
     "README.md": ["Lisbon", "dark roast", "call Ines"],
     "docs/getting-started.md": ["8443", "similarity"],
-    "docs/backup.md": ["1 created, 0 kept, []", "entry_state"],
+    "docs/backup.md": ["1 created, 0 kept, []", "0 expired in 2 tenants"],
     "docs/change-feed.md": ["created office", "updated office"],
     "docs/models.md": ["1 True", "back to", "The office is in Porto", "1 vector dropped"],
     "docs/store.md": ["created", "office-2\noffice-1", "Ines is away", "green build"],
