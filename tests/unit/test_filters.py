@@ -101,7 +101,7 @@ def test_of() -> None:
         ({"metadata": {"a": {"$in": 5}}}, r"metadata\.a\.\$in must be a list"),
         ({"metadata": {"a": {"$nin": "ab"}}}, r"metadata\.a\.\$nin must be a list"),
         ({"metadata": {"a": {"$exists": 1}}}, r"metadata\.a\.\$exists must be true or false"),
-        ({"metadata": {"a": WHEN}}, r"metadata\.a\.\$eq is a datetime: only JSON"),
+        ({"metadata": {"a": WHEN}}, r"metadata\.a\.\$eq is of type datetime, which JSON"),
         ({"metadata": {"a": "\x00"}}, r"metadata\.a\.\$eq has a NUL"),
     ],
 )

@@ -202,11 +202,10 @@ def after_bulk(connection: Connection, tenant_id: str, added: int) -> None:
     outgrown = set(
         connection.scalars(
             text(
-                "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-                "WHERE n.nspname = 'zerda' AND c.reltuples >= 0 AND c.reltuples < :added "
-                "AND c.relname IN ('entries', 'entry_state', 'embeddings', 'edges')"
-            ),
-            {"added": added},
+                "SELECT relname FROM pg_stat_user_tables WHERE schemaname = 'zerda' "
+                "AND coalesce(last_analyze, last_autoanalyze) IS NOT NULL "
+                "AND n_mod_since_analyze * 2 > n_live_tup"
+            )
         )
     )
     for table in analyzable_tables(connection):
