@@ -56,6 +56,20 @@ def restarted(server: OwnServer) -> Iterator[None]:
         yield
 
 
+def eventually(call: Callable[[], object], *, despite: type[BaseException]) -> None:
+    """Call until it goes well; what is raised after 20 seconds is the failure."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            call()
+        except despite:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
 def refused(calls: dict[str, Callable[[], object]]) -> None:
     """A backend that fails is an error, never an empty result."""
     for name, call in calls.items():
@@ -288,25 +302,10 @@ def test_a_server_that_ends_under_load(how: str, own_server: OwnServer) -> None:
             else:
                 os.kill(postmaster(own_server.home), signal.SIGINT)
             # a backend that was busy may answer once more before it ends
-            gone = time.monotonic() + 10
-            while True:
-                try:
-                    refused(reads(memory))
-                except pytest.fail.Exception:
-                    assert time.monotonic() < gone
-                    time.sleep(0.05)
-                else:
-                    break
+            eventually(lambda: refused(reads(memory)), despite=pytest.fail.Exception)
             with embedded.acquire(own_server.home):
-                deadline = time.monotonic() + 20
-                while True:  # it may still be recovering
-                    try:
-                        memory.count()
-                    except DatabaseUnavailableError:
-                        assert time.monotonic() < deadline
-                        time.sleep(0.05)
-                    else:
-                        break
+                # it may still be recovering
+                eventually(memory.count, despite=DatabaseUnavailableError)
                 time.sleep(0.3)
                 stop.set()
                 acknowledged = [i for task in running for i in task.result()]
