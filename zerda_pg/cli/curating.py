@@ -9,7 +9,16 @@ from typer import Argument, BadParameter, Option, confirm
 
 from zerda_pg.cli.application import command
 from zerda_pg.cli.failures import FOUND, NOTHING, say
-from zerda_pg.cli.options import Call, json_object, lifetime, moment, text_of
+from zerda_pg.cli.options import (
+    Call,
+    Expires,
+    Timestamp,
+    ValidFrom,
+    json_object,
+    lifetime,
+    moment,
+    text_of,
+)
 
 __all__: list[str] = []
 
@@ -40,18 +49,12 @@ def update(
         str | None, Option("--session", metavar="NAME", help="The session it belongs to.")
     ] = None,
     agent: Annotated[str | None, Option("--agent", metavar="NAME", help="Who wrote it.")] = None,
-    timestamp: Annotated[
-        str | None, Option("--timestamp", metavar="TIME", help="When it happened (ISO 8601).")
-    ] = None,
-    valid_from: Annotated[
-        str | None, Option("--valid-from", metavar="TIME", help="From when it is true.")
-    ] = None,
+    timestamp: Timestamp = None,
+    valid_from: ValidFrom = None,
     valid_to: Annotated[
         str | None, Option("--valid-to", metavar="TIME", help="Until when it is true.")
     ] = None,
-    expires: Annotated[
-        str | None, Option("--expires", metavar="TIME", help="A time, or 30m, 12h, 7d from now.")
-    ] = None,
+    expires: Expires = None,
     language: Annotated[
         str | None, Option("--language", metavar="WORD", help="Text-search configuration.")
     ] = None,

@@ -17,9 +17,30 @@ if TYPE_CHECKING:
     from zerda_pg.scoped import Memory
     from zerda_pg.store import MemoryStore
 
-__all__ = ["Call", "Filters", "Search", "Text", "json_object", "lifetime", "moment", "text_of"]
+__all__ = [
+    "Call",
+    "Expires",
+    "Filters",
+    "Search",
+    "Text",
+    "Timestamp",
+    "ValidFrom",
+    "json_object",
+    "lifetime",
+    "moment",
+    "text_of",
+]
 
 Text = Annotated[str, Argument(help="A text; - reads it from stdin.", show_default=False)]
+Timestamp = Annotated[
+    str | None, Option("--timestamp", metavar="TIME", help="When it happened (ISO 8601).")
+]
+ValidFrom = Annotated[
+    str | None, Option("--valid-from", metavar="TIME", help="From when it is true.")
+]
+Expires = Annotated[
+    str | None, Option("--expires", metavar="TIME", help="A time, or 30m, 12h, 7d from now.")
+]
 
 COMMON = "Common options"
 FILTERS = "Which memories"

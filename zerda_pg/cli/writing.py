@@ -10,7 +10,17 @@ from typer import Argument, Option
 
 from zerda_pg.cli.application import command
 from zerda_pg.cli.failures import FOUND, NOTHING, USAGE, say
-from zerda_pg.cli.options import Call, Text, json_object, lifetime, moment, text_of
+from zerda_pg.cli.options import (
+    Call,
+    Expires,
+    Text,
+    Timestamp,
+    ValidFrom,
+    json_object,
+    lifetime,
+    moment,
+    text_of,
+)
 from zerda_pg.cli.progress import progress_bar
 
 __all__: list[str] = []
@@ -43,15 +53,9 @@ def add(
         str | None, Option("--session", metavar="NAME", help="The run or conversation.")
     ] = None,
     agent: Annotated[str | None, Option("--agent", metavar="NAME", help="Who writes it.")] = None,
-    timestamp: Annotated[
-        str | None, Option("--timestamp", metavar="TIME", help="When it happened (ISO 8601).")
-    ] = None,
-    valid_from: Annotated[
-        str | None, Option("--valid-from", metavar="TIME", help="From when it is true.")
-    ] = None,
-    expires: Annotated[
-        str | None, Option("--expires", metavar="TIME", help="A time, or 30m, 12h, 7d from now.")
-    ] = None,
+    timestamp: Timestamp = None,
+    valid_from: ValidFrom = None,
+    expires: Expires = None,
     supersedes: Annotated[
         list[str] | None,
         Option("--supersedes", metavar="ID", help="A memory it replaces; may be repeated."),

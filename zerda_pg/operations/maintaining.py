@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from sqlalchemy import Connection
 
 from zerda_pg.core import Core
 from zerda_pg.db import ann, changes, erasure, maintenance, reads
@@ -43,34 +46,33 @@ def maintain(core: Core) -> Steps[dict[str, Any]]:
 
 
 def _expire(tenant_id: str) -> Steps[int]:
-    scope, total = Scope(tenant_id=tenant_id), 0
+    scope = Scope(tenant_id=tenant_id)
     where = [entries.c.expires_at <= reads.clock()]
-    while True:
-        counts = yield from write(lambda c: erasure.purge(c, scope, where, EXPIRED_ROWS))
-        total += counts.get("entries", 0)
-        if counts.get("entries", 0) < EXPIRED_ROWS:
-            return total
+    return _in_portions(
+        lambda c: erasure.purge(c, scope, where, EXPIRED_ROWS).get("entries", 0), EXPIRED_ROWS
+    )
 
 
 def _sweep_touches(tenant_id: str) -> Steps[int]:
-    total = 0
-    while True:
-        gone = yield from write(
-            lambda c: maintenance.sweep_touches(c, tenant_id, TOUCHES_KEPT_DAYS, SWEPT_ROWS)
-        )
-        total += gone
-        if gone < SWEPT_ROWS:
-            return total
+    return _in_portions(
+        lambda c: maintenance.sweep_touches(c, tenant_id, TOUCHES_KEPT_DAYS, SWEPT_ROWS),
+        SWEPT_ROWS,
+    )
 
 
 def _sweep_changes(tenant_id: str) -> Steps[int]:
+    return _in_portions(
+        lambda c: changes.sweep_changes(c, tenant_id, CHANGES_KEPT_DAYS, SWEPT_ROWS), SWEPT_ROWS
+    )
+
+
+def _in_portions(erase: Callable[[Connection], int], rows: int) -> Steps[int]:
+    """Erase `rows` a transaction until fewer were left; how many that were."""
     total = 0
     while True:
-        gone = yield from write(
-            lambda c: changes.sweep_changes(c, tenant_id, CHANGES_KEPT_DAYS, SWEPT_ROWS)
-        )
+        gone = yield from write(erase)
         total += gone
-        if gone < SWEPT_ROWS:
+        if gone < rows:
             return total
 
 
