@@ -52,18 +52,22 @@ from zerda_pg.db.gather_arms import (
     term_bit,
 )
 from zerda_pg.db.gather_graph import degree, graph_arm, successors
+from zerda_pg.db.rows import whole
 from zerda_pg.db.schema import (
     embedding_models,
     embeddings,
+    entries,
     entry_state,
     session_touches,
     tenants,
 )
+from zerda_pg.scoring.cues import NAME_CHARACTERS
 
 __all__ = ["Arms", "GatherShape", "gather_sql"]
 
 HEAD = 240
-"""Characters of a body that ranking sees: who speaks, and whether a value is told."""
+"""Characters of a body that ranking sees: who speaks, and whether a value is told. Where only
+who speaks is asked, `NAME_CHARACTERS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +89,9 @@ class GatherShape:
     """Whether row-level security applies, under which `@@` alone uses no index."""
     vectors: bool = False
     """Whether the candidates' vectors are fetched, for diversity."""
+    whole: int = 0
+    """How many of the best candidates come with all their columns, so that no second round trip
+    fetches them."""
     arms: Arms = field(default_factory=Arms)
 
 
@@ -163,8 +170,8 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
     if matched is not None:
         # Every match lends its score to whatever arm found it, by one aggregate: a join of CTEs,
         # whose sizes the planner cannot know, became a nested loop of 450,000 comparisons.
-        own = (constant("0"), cast(matched.c.lexical, Double), matched.c.matched, null(), null())
-        parts.append(select(matched.c.id, *own))
+        own = (constant("0"), cast(matched.c.lexical, Double), matched.c.matched)
+        parts.append(select(matched.c.id, *own, null(), null(), null()))
     every = union_all(*parts).subquery("every")
     seated = every.c.seed.is_not(None)
     found = (
@@ -173,6 +180,7 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
             func.bit_or(every.c.arm).label("arms"),
             func.max(every.c.lexical).label("lexical"),
             func.bit_or(every.c.matched).label("matched"),
+            func.min(every.c.distance).label("distance"),
             func.array_agg(every.c.seed).filter(seated).label("seeds"),
             func.array_agg(every.c.step).filter(seated).label("steps"),
         )
@@ -180,19 +188,22 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
         .having(func.bit_or(every.c.arm) > constant("0"))
         .cte("found")
     )
-    return _signals(criteria, shape, vector_schema, found, idf=idf, dense=dense)
+    scored = _signals(criteria, shape, vector_schema, found, idf=idf, dense=dense)
+    return _completed(scored, criteria, shape, vector_schema)
 
 
 def _found_by(name: str, arm: CTE, bit: int) -> Select[Any]:
-    """An arm's entries; only the graph knows next to what they stand."""
+    """An arm's entries; the dense one knows how far they are, the graph next to what they stand."""
+    none = constant("NULL::double precision")
     near: tuple[Any, ...] = (constant("NULL::text"), constant("NULL::integer"))
     if name == "graph":
         near = (arm.c.seed, arm.c.step)
     return select(
         arm.c.id,
         constant(str(bit)).label("arm"),
-        constant("NULL::double precision").label("lexical"),
+        none.label("lexical"),
         constant("NULL::bigint").label("matched"),
+        (arm.c.distance if name == "dense" else none).label("distance"),
         near[0].label("seed"),
         near[1].label("step"),
     )
@@ -215,15 +226,15 @@ def _signals(
     *,
     idf: CTE | None,
     dense: CTE | None,
-) -> Select[Any]:
+) -> CTE:
     """The union joined once to entries, state and vectors, a row a candidate."""
     clock = now(criteria)
     lexical: ColumnElement[Any] = constant("0.0")
     total: Any = constant("0.0")
     terms: Any = null()
-    whole, state_of = known_entries(criteria), entry_state.alias("s")
+    known, state_of = known_entries(criteria), entry_state.alias("s")
     e = _one(
-        select(*whole.c).where(*considered(criteria, whole), whole.c.id == found.c.id), "entry"
+        select(*known.c).where(*considered(criteria, known), known.c.id == found.c.id), "entry"
     )
     s = _one(
         select(*state_of.c).where(
@@ -262,32 +273,31 @@ def _signals(
         # once, not on every row
         terms = case((func.row_number().over() == constant("1"), select(listed).scalar_subquery()))
     similarity: ColumnElement[Any] = constant("NULL::double precision")
-    vector: ColumnElement[Any] = null()
     if shape.dense:
-        every = embeddings.alias("w")
+        v = embeddings.alias("v")
         wanted = [
-            every.c.tenant_id == bindparam("tenant"),
-            every.c.entry_id == found.c.id,
-            every.c.model_id == bindparam("model"),
+            v.c.tenant_id == bindparam("tenant"),
+            v.c.entry_id == found.c.id,
+            v.c.model_id == bindparam("model"),
         ]
         if criteria.known_at is not None:
             wanted.append(~e.c.old)
-        v = _one(select(every.c.embedding).where(*wanted), "vector")
-        source = source.outerjoin(v, constant("true"))
-        similarity = constant("1.0") - cosine_distance(vector_schema, v.c.embedding)
-        vector = v.c.embedding
+        looked_up = select(cosine_distance(vector_schema, v.c.embedding)).where(*wanted)
+        # the second is evaluated only for what the dense arm did not find
+        distance = func.coalesce(found.c.distance, looked_up.limit(rows_limit(1)).scalar_subquery())
+        similarity = constant("1.0") - distance
     first = func.row_number().over() == constant("1")
     path: Any = null()
     indexed: Any = null()
     state: Any = null()
     if dense is not None:
         path = case((first, select(func.bool_and(dense.c.exact)).scalar_subquery()))
-        known = (
+        of_index = (
             select(tenants.c.ann_model_id)
             .where(tenants.c.tenant_id == bindparam("tenant"))
             .scalar_subquery()
         )
-        indexed = case((first, known))
+        indexed = case((first, of_index))
         recorded = (
             select(embedding_models.c.state)
             .where(embedding_models.c.id == bindparam("model"))
@@ -296,7 +306,7 @@ def _signals(
         state = case((first, recorded))
     touched = _touched(found.c.id, e.c.session_id) if shape.session else constant("false")
 
-    scored = (
+    return (
         select(
             found.c.id, e.c.version, found.c.arms, e.c.kind, e.c.status, e.c.session_id,
             cast(similarity, Double).label("similarity"),
@@ -307,7 +317,7 @@ def _signals(
             cast(func.extract("epoch", clock - e.c.created_at), Double).label("age"),
             cast(func.extract("epoch", clock - e.c.updated_at), Double).label("updated_age"),
             cast(func.extract("epoch", clock - s.c.last_access), Double).label("accessed_age"),
-            (s.c.importance * s.c.decay_factor).label("importance"),
+            (s.c.importance * s.c.decay_factor).label("effective"),
             s.c.access_count,
             (degree(found) if shape.degree else constant("0")).label("degree"),
             touched.label("touched"),
@@ -320,28 +330,55 @@ def _signals(
             path.label("exact"),
             indexed.label("ann_model_id"),
             state.label("model_state"),
-            vector.label("embedding"),
         )
         .select_from(source)
         .cte("scored")
     )  # fmt: skip
-    return _with_vectors(scored, shape, vector_schema)
 
 
-def _with_vectors(scored: CTE, shape: GatherShape, vector_schema: str) -> Select[Any]:
-    """Vectors of the best candidates only, unless the ranker asked for all."""
-    vector: ColumnElement[Any] = null()
+def _completed(
+    scored: CTE, criteria: Criteria, shape: GatherShape, vector_schema: str
+) -> Select[Any]:
+    """The best candidates' vectors and columns come along, the others' are left where they are.
+
+    What is best is estimated as the default ranker begins: the cosine, and the share of the
+    query's words, less in long texts.
+    """
+    # `/` as it stands: SQLAlchemy's would divide numerics, whose logarithm is slow
+    brevity = constant("1.0::float8") + func.ln(
+        func.greatest(scored.c.bytes, constant("400")).op("/")(constant("400.0::float8"))
+    )
+    share = scored.c.lexical.op("/")(func.nullif(scored.c.lexical_total, constant("0")))
+    relevance = func.coalesce(scored.c.similarity, constant("0")) + func.coalesce(
+        share.op("/")(brevity), constant("0")
+    )
+    place = func.row_number().over(order_by=(relevance.desc(), scored.c.id)).label("place")
+    ranked = select(scored, place).subquery("ranked")
+    columns = {column.key: column for column in ranked.c if column.key != "place"}
+    # of the others, who speaks
+    columns["head"] = case(
+        (ranked.c.place <= rows_limit(shape.arms.pool), ranked.c.head),
+        else_=func.left(ranked.c.head, rows_limit(NAME_CHARACTERS)),
+    ).label("head")
     if shape.dense:
+        v = embeddings.alias("w")
+        wanted = (
+            v.c.tenant_id == bindparam("tenant"),
+            v.c.entry_id == ranked.c.id,
+            v.c.model_id == bindparam("model"),
+        )
         # as text: the schema's name is quoted already, and `func` would quote it again
-        vector = constant(f"{vector_schema}.halfvec_send({scored.name}.embedding)")
+        sent = constant(f"{vector_schema}.halfvec_send(w.embedding)").label("sent")
+        vector: Any = select(sent).select_from(v).where(*wanted).scalar_subquery()
         if not shape.vectors:
-            relevance = func.coalesce(scored.c.similarity, constant("0")) + func.coalesce(
-                scored.c.lexical / func.nullif(scored.c.lexical_total, constant("0")), constant("0")
-            )
-            place = func.row_number().over(order_by=(relevance.desc(), scored.c.id))
-            vector = case((place <= rows_limit(shape.arms.pool), vector))
-    others = [column for column in scored.c if column.key != "embedding"]
-    return select(*others, vector.label("vector"))
+            vector = case((ranked.c.place <= rows_limit(shape.arms.pool), vector))
+        columns["vector"] = vector.label("vector")
+    if shape.whole and criteria.known_at is None:
+        own = entries.c.tenant_id == bindparam("tenant"), entries.c.id == ranked.c.id
+        row = whole(entries).where(*own).correlate(ranked).subquery("row")
+        line = select(cast(func.row_to_json(row.table_valued()), Text)).scalar_subquery()
+        columns["entry"] = case((ranked.c.place <= rows_limit(shape.whole), line)).label("entry")
+    return select(*columns.values())
 
 
 def gather_sql(criteria: Criteria, shape: GatherShape, vector_schema: str) -> str:

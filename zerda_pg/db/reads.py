@@ -26,7 +26,7 @@ from sqlalchemy.sql.selectable import FromClause
 
 from zerda_pg.db.compiled import run
 from zerda_pg.db.criteria import Criteria, active_now, conditions, visible
-from zerda_pg.db.rows import entry_from_row
+from zerda_pg.db.rows import entry_from_row, whole
 from zerda_pg.db.schema import edges, entries, entry_state, entry_versions
 from zerda_pg.entry import Edge, MemoryEntry
 from zerda_pg.scope import Scope
@@ -46,26 +46,10 @@ __all__ = [
     "whole_entries",
 ]
 
-_STATE = ("importance", "original_importance", "decay_factor", "access_count", "last_access")
-
-_RECORDED = (
-    "id", "version", "memory_type", "kind", "content", "session_id", "user_id", "agent_id",
-    "tags", "metadata", "language", "status", "created_at", "recorded_at", "updated_at",
-    "valid_from", "valid_to", "invalidated_at", "expires_at",
-)  # fmt: skip
-
-
-def _whole(table: FromClause) -> Select[Any]:
-    """Entries (or versions) with their state."""
-    return select(*[table.c[name] for name in _RECORDED], *[entry_state.c[n] for n in _STATE]).join(
-        entry_state,
-        and_(entry_state.c.tenant_id == table.c.tenant_id, entry_state.c.entry_id == table.c.id),
-    )
-
 
 def whole_entries(scope: Scope) -> Select[Any]:
     """Entries with their state, of any status: those the scope sees and that have not expired."""
-    return _whole(entries).where(
+    return whole(entries).where(
         entries.c.tenant_id == scope.tenant_id,
         or_(entries.c.expires_at.is_(None), entries.c.expires_at > func.now()),
         *([] if scope.user_id is None else [_own_or_shared(scope.user_id)]),
@@ -84,7 +68,7 @@ def fetch_entries(
     found = run(
         connection,
         ("fetch", scope.user_id is None),
-        lambda: _whole(entries).where(
+        lambda: whole(entries).where(
             entries.c.tenant_id == bindparam("tenant"),
             entries.c.id == func.any(cast(bindparam("ids"), ARRAY(Text))),
             active_now(criteria, entries),
@@ -106,7 +90,7 @@ def fetch_versions(
     """Entries by id as they were at a version, current or kept."""
     found: dict[str, MemoryEntry] = {}
     for table in (entries, entry_versions):
-        statement = _whole(table).where(
+        statement = whole(table).where(
             table.c.tenant_id == scope.tenant_id,
             tuple_(table.c.id, table.c.version).in_(list(versions)),
         )
@@ -127,7 +111,7 @@ def list_entries(
 
     def build() -> Select[Any]:
         key = tuple_(entries.c.created_at, entries.c.id)
-        statement = _whole(entries).where(*_all_conditions(criteria)).limit(bindparam("limit"))
+        statement = whole(entries).where(*_all_conditions(criteria)).limit(bindparam("limit"))
         if after is not None:
             seen = tuple_(
                 cast(bindparam("after_time"), DateTime(timezone=True)), bindparam("after_id")

@@ -2,27 +2,62 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import Row, Select, and_, select
+from sqlalchemy.sql.selectable import FromClause
 
+from zerda_pg.db.schema import entry_state
 from zerda_pg.entry import MemoryEntry, MemoryType, Status
 from zerda_pg.text import content_hash, dump_json
 
-__all__ = ["LEAST_FRACTION", "dump_rows", "entry_from_row", "entry_to_json", "stored_fraction"]
+__all__ = [
+    "LEAST_FRACTION",
+    "dump_rows",
+    "entry_from_row",
+    "entry_to_json",
+    "stored_fraction",
+    "whole",
+]
 
 LEAST_FRACTION = 1e-100
 """A smaller importance or decay factor is stored as 0: Postgres refuses a product that underflows
 (below 2^-1074), so that one such entry would make every search that meets it fail."""
 
 
+_STATE = ("importance", "original_importance", "decay_factor", "access_count", "last_access")
+
+_RECORDED = (
+    "id", "version", "memory_type", "kind", "content", "session_id", "user_id", "agent_id",
+    "tags", "metadata", "language", "status", "created_at", "recorded_at", "updated_at",
+    "valid_from", "valid_to", "invalidated_at", "expires_at",
+)  # fmt: skip
+
+
+_TIMES = (
+    "created_at", "recorded_at", "updated_at", "valid_from", "valid_to", "invalidated_at",
+    "expires_at", "last_access",
+)  # fmt: skip
+_FRACTIONS = ("importance", "original_importance", "decay_factor")
+
+
+def whole(table: FromClause) -> Select[Any]:
+    """Entries (or versions) with their state: what `entry_from_row` reads."""
+    return select(*[table.c[name] for name in _RECORDED], *[entry_state.c[n] for n in _STATE]).join(
+        entry_state,
+        and_(entry_state.c.tenant_id == table.c.tenant_id, entry_state.c.entry_id == table.c.id),
+    )
+
+
 def _utc(value: datetime | None) -> datetime | None:
     return None if value is None else value.astimezone(UTC)
 
 
-def entry_from_row(row: Row[Any]) -> MemoryEntry:
+def entry_from_row(row: Row[Any] | SimpleNamespace) -> MemoryEntry:
     """A fresh entry from a row of `entries` (or a version) joined to `entry_state`.
 
     It skips the constructor's checks: the database has made them.
@@ -54,6 +89,17 @@ def entry_from_row(row: Row[Any]) -> MemoryEntry:
     entry.version = row.version
     entry.language = row.language
     return entry
+
+
+def entry_from_json(line: str) -> MemoryEntry:
+    """The same from that row as `row_to_json` gives it, which is read only where it is wanted."""
+    values = json.loads(line)
+    for name in _TIMES:
+        if values[name] is not None:
+            values[name] = datetime.fromisoformat(values[name])
+    for name in _FRACTIONS:
+        values[name] = float(values[name])
+    return entry_from_row(SimpleNamespace(**values))
 
 
 def stored_fraction(value: float) -> float:

@@ -19,6 +19,7 @@ from zerda_pg.db.criteria import Criteria, entry_only
 from zerda_pg.db.facts import Model
 from zerda_pg.db.gather import Arms, GatherShape
 from zerda_pg.db.recall import Gathered, Question
+from zerda_pg.db.rows import entry_from_json
 from zerda_pg.entry import MemoryEntry, fraction
 from zerda_pg.errors import InvalidContentError
 from zerda_pg.filters import Filter
@@ -40,6 +41,9 @@ __all__ = ["Recalled", "SearchOptions", "recalled", "search", "search_many"]
 
 MAX_K = 1000
 """Most hits of one search: a listing is `entries`."""
+
+SPARE = 4
+"""Candidates that come with all their columns, for each that is returned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,17 +188,17 @@ def question_of(core: Core, scope: Scope, query: str, options: SearchOptions) ->
 
 
 def shape_of(
-    core: Core, question: Question, options: SearchOptions, ranker: Ranker, wanted: int
-) -> GatherShape:
+    core: Core, question: Question, options: SearchOptions, ranker: Ranker, wanted: int, *,
+    whole: int = 0,
+) -> GatherShape:  # fmt: skip
     """What to gather: arms in few sizes, since each is compiled.
 
     A ranker of one channel keeps that arm's order, so the arm need bring no more than is wanted;
-    others choose from at least twice as many.
+    others choose from at least twice as many. Of `whole` rows that will be returned as many come
+    with all their columns, and more where the ranker may prefer others.
     """
     alone = isinstance(ranker, ChannelRanker)
-    size = 16 if alone else Arms().dense
-    while size < (wanted if alone else 2 * wanted):
-        size *= 2
+    size = _size(16, wanted) if alone else _size(Arms().dense, 2 * wanted)
     arms = Arms(dense=size, lexical=size)
     hybrid_mode = options.mode == "hybrid"
     criteria = question.criteria
@@ -213,18 +217,32 @@ def shape_of(
         vectors=getattr(ranker, "needs_vectors", False),
         ann=ann,
         arms=arms,
+        whole=_size(16, whole if alone else SPARE * whole) if whole else 0,
     )
 
 
+def _size(least: int, wanted: int) -> int:
+    while least < wanted:
+        least *= 2
+    return least
+
+
 def recalled(
-    core: Core, scope: Scope, query: str, options: SearchOptions, *, wanted: int, choose: Choice
+    core: Core,
+    scope: Scope,
+    query: str,
+    options: SearchOptions,
+    *,
+    wanted: int,
+    whole: int = 0,
+    choose: Choice,
 ) -> Steps[tuple[Recalled, Question, Timer]]:
     """Gather, rank, choose and fetch, on one connection."""
     timer = Timer()
     ranker = ranker_of(options.ranker, options.mode)
     question = yield from question_of(core, scope, query, options)
     timer.lap("embed")
-    shape = shape_of(core, question, options, ranker, wanted)
+    shape = shape_of(core, question, options, ranker, wanted, whole=whole)
 
     def work(connection: Connection) -> Recalled:
         timer.lap("connect")
@@ -253,13 +271,17 @@ def _fetch(
     connection: Connection, scope: Scope, question: Question, gathered: Gathered,
     rows: Sequence[int],
 ) -> dict[str, MemoryEntry]:  # fmt: skip
-    ids = [gathered.signals.ids[row] for row in rows]
-    if not ids:
-        return {}
+    """The chosen rows' entries: those that came along, and by a second round trip the others."""
+    ids = gathered.signals.ids
+    found = {ids[row]: entry_from_json(gathered.whole[ids[row]])
+             for row in rows if ids[row] in gathered.whole}  # fmt: skip
+    missing = [row for row in rows if ids[row] not in found]
+    if not missing:
+        return found
     if question.criteria.known_at is None:
-        return reads.fetch_entries(connection, scope, ids)
-    versions = [(gathered.signals.ids[row], gathered.versions[row]) for row in rows]
-    return reads.fetch_versions(connection, scope, versions)
+        return found | reads.fetch_entries(connection, scope, [ids[row] for row in missing])
+    versions = [(ids[row], gathered.versions[row]) for row in missing]
+    return found | reads.fetch_versions(connection, scope, versions)
 
 
 def _count_if_stale(scope: Scope, gathered: Gathered) -> Steps[None]:
@@ -276,7 +298,7 @@ def search(core: Core, scope: Scope, query: str, options: SearchOptions) -> Step
         return _best(ranking, options)
 
     found, question, timer = yield from recalled(
-        core, scope, query, options, wanted=options.k, choose=choose
+        core, scope, query, options, wanted=options.k, whole=options.k, choose=choose
     )
     hits = _hits(found, options, timer)
     yield from record(core, scope, [hit.entry.id for hit in hits], question, options)
@@ -355,7 +377,7 @@ def search_many(
     questions = yield from _questions(core, scope, queries, options)
     timer.lap("embed")
     shape = replace(
-        shape_of(core, questions[0], options, ranker, options.k),
+        shape_of(core, questions[0], options, ranker, options.k, whole=options.k),
         phrases=any(question.phrases for question in questions),
     )
 

@@ -38,11 +38,15 @@ def spoken_by(query: str, heads: Sequence[str], count: int) -> Floats:
         count: n, also where the heads are unknown.
     """
     words = set(_WORD.findall(query.lower()))
+
+    def meant(speaker: str) -> bool:
+        return any(words & _CHAT.get(name, {name}) for name in _WORD.findall(speaker))
+
+    speakers = [speaker_of(head) for head in heads]
+    named = {speaker for speaker in set(speakers) if meant(speaker)}
     spoken = np.zeros(count)
-    for row, head in enumerate(heads):
-        names = _WORD.findall(speaker_of(head))
-        if any(words & _CHAT.get(name, {name}) for name in names):
-            spoken[row] = 1.0
+    if named:
+        spoken[: len(speakers)] = [speaker in named for speaker in speakers]
     return spoken
 
 

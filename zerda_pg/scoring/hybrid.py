@@ -146,7 +146,8 @@ def brevity(signals: Signals) -> Floats:
 
 def ranked_rows(scores: Floats, ids: list[str]) -> list[int]:
     """Row numbers by score, descending, ties by id: the same order whatever the rows' order."""
-    return sorted(range(len(ids)), key=lambda row: (-scores[row], ids[row]))
+    order: list[int] = np.lexsort((np.array(ids, dtype=np.str_), -scores)).tolist()
+    return order
 
 
 def _lent(signals: Signals, cosine: Floats, brief: Floats) -> tuple[Floats, Floats]:
