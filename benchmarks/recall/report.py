@@ -18,7 +18,8 @@ __all__ = ["Summary", "commit", "print_tables", "record", "summary", "timings"]
 Summary = dict[str, dict[str, dict[str, float]]]
 """Suite → method → figure; categories stand as `suite/category`."""
 
-SHOWN = ("R@5", "R@10", "R@20", "nDCG@10", "packed@500", "packed@1000", "packed@2000", "updated")
+SHOWN = ("R@5", "R@10", "R@20", "nDCG@10", "packed@500", "packed@1000", "packed@2000",
+         "shown@500", "shown@1000", "shown@2000", "updated")  # fmt: skip
 
 
 def summary(rows: Sequence[Row], *, categories: bool = True) -> Summary:

@@ -14,7 +14,7 @@ import psycopg
 from benchmarks.recall.baselines import fused, ranked_by_words
 from benchmarks.recall.cases import Case, Question
 from benchmarks.recall.metrics import Row, evidence_share, ranking_figures
-from zerda_pg import MemoryStore
+from zerda_pg import Context, MemoryEntry, MemoryStore
 from zerda_pg.scoped import Memory
 
 __all__ = ["BUDGETS", "METHODS", "Clocks", "ask", "write"]
@@ -31,9 +31,18 @@ Clocks = defaultdict[str, list[float]]
 """Milliseconds of every call, by what was called."""
 
 
+MARK = "\x1e"
+"""Between memories whose texts are counted one by one."""
+
+
 def quarter(text: str) -> int:
     """The metric's token: four characters."""
     return -(-len(text) // 4)
+
+
+def quarters(text: str) -> int:
+    """The metric's cost of several memories: of each one's text, and of nothing else."""
+    return sum(quarter(part) for part in text.split(MARK))
 
 
 def write(store: MemoryStore, case: Case) -> Memory:
@@ -101,15 +110,27 @@ def _ours(
     hits = memory.search(question.text, k=50, **asked)
     clocks["search"].append(_since(started, hits.report))
     figures = ranking_figures(case, question, [hit.entry.id for hit in hits])
+    texts = {memo.id: memo.text for memo in case.memories}
+
+    def texts_alone(entries: Sequence[MemoryEntry]) -> str:
+        return MARK.join(texts[entry.id] for entry in entries)
+
     for budget in BUDGETS:
         started = time.perf_counter()
         context = memory.build_context(
             question.text, token_budget=budget, count_tokens=quarter, **asked
         )
         clocks["build_context"].append(_since(started, context.report))
-        whole = {entry.id for entry in context.entries}
-        figures[f"packed@{budget}"] = evidence_share(case, question, whole)
+        figures[f"shown@{budget}"] = _share(case, question, context)
+        context = memory.build_context(
+            question.text, token_budget=budget, render=texts_alone, count_tokens=quarters, **asked
+        )
+        figures[f"packed@{budget}"] = _share(case, question, context)
     return figures
+
+
+def _share(case: Case, question: Question, context: Context) -> float:
+    return evidence_share(case, question, {entry.id for entry in context.entries})
 
 
 def _since(started: float, report: Mapping[str, Any]) -> float:

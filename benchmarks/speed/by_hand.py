@@ -36,6 +36,9 @@ DENSE = """
     ORDER BY v.embedding <=> %(vector)s::halfvec LIMIT %(k)s
 """
 
+HYBRID = GatherShape(whole=64)
+"""As a search for ten asks."""
+
 
 class ByHand:
     """One connection, prepared statements, binary vectors."""
@@ -126,8 +129,8 @@ class ByHand:
             return [int(row[0]) for row in cursor.fetchall()]
 
     def hybrid(self, tenant: str, text: str, vector: Any, k: int) -> list[int]:
-        """The store's own statement, and the rows of the first ten, without any ranking."""
-        statement = gather_sql(Criteria(scope=Scope(tenant_id="any")), GatherShape(), "public")
+        """The store's own statement, without any ranking."""
+        statement = gather_sql(Criteria(scope=Scope(tenant_id="any")), HYBRID, "public")
         with self.connection.cursor(binary=True) as cursor:
             cursor.execute(
                 statement,
@@ -136,8 +139,7 @@ class ByHand:
                     "model": self.model_id, "query_vector": HalfvecParam(vector),
                 },
             )  # fmt: skip
-            ids = [row[0] for row in cursor.fetchall()][:k]
-        return self.fetch(tenant, ids)
+            return [int(row[0]) for row in cursor.fetchall()][:k]
 
     def close(self) -> None:
         self.connection.close()

@@ -28,6 +28,7 @@ from sqlalchemy import (
     case,
     cast,
     func,
+    literal_column,
     null,
     or_,
     select,
@@ -62,6 +63,7 @@ from zerda_pg.db.schema import (
     tenants,
 )
 from zerda_pg.scoring.cues import NAME_CHARACTERS
+from zerda_pg.scoring.hybrid import SHORT_BYTES
 
 __all__ = ["Arms", "GatherShape", "gather_sql"]
 
@@ -344,13 +346,13 @@ def _completed(
     What is best is estimated as the default ranker begins: the cosine, and the share of the
     query's words, less in long texts.
     """
-    # `/` as it stands: SQLAlchemy's would divide numerics, whose logarithm is slow
-    brevity = constant("1.0::float8") + func.ln(
-        func.greatest(scored.c.bytes, constant("400")).op("/")(constant("400.0::float8"))
-    )
-    share = scored.c.lexical.op("/")(func.nullif(scored.c.lexical_total, constant("0")))
+    # typed, since SQLAlchemy would divide numerics, whose logarithm is slow
+    short = literal_column(str(SHORT_BYTES), Double)
+    longer = func.greatest(cast(scored.c.bytes, Double) / short, constant("1"), type_=Double())
+    total = func.nullif(scored.c.lexical_total, constant("0"), type_=Double())
+    words = scored.c.lexical / total / (constant("1.0") + func.ln(longer, type_=Double()))
     relevance = func.coalesce(scored.c.similarity, constant("0")) + func.coalesce(
-        share.op("/")(brevity), constant("0")
+        words, constant("0")
     )
     place = func.row_number().over(order_by=(relevance.desc(), scored.c.id)).label("place")
     ranked = select(scored, place).subquery("ranked")
