@@ -86,20 +86,14 @@ def test_threads_start_one_server(home: Path) -> None:
     assert not is_running(home)
 
 
-def test_joining_is_fast_and_starts_no_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joining_starts_no_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a process was started")
 
     with client(home):
         monkeypatch.setattr(subprocess, "Popen", refuse)
-        durations = []
-        for _ in range(5):
-            start = time.perf_counter()
-            server = embedded.acquire(home)
-            durations.append(time.perf_counter() - start)
-            server.release()
+        embedded.acquire(home).release()
         monkeypatch.undo()
-    assert min(durations) < 0.03
 
 
 def test_the_last_client_stops_the_server(home: Path) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -110,11 +109,3 @@ def test_dimensions_are_checked(dimensions: int) -> None:
 def test_blank_text_is_refused() -> None:
     with pytest.raises(InvalidContentError):
         EMBEDDER.embed(["  "])
-
-
-def test_it_is_fast() -> None:
-    texts = [f"The worker {n % 50} retried the upload of report {n % 40}" for n in range(2_000)]
-    EMBEDDER.embed(texts)
-    start = time.perf_counter()
-    EMBEDDER.embed(texts)
-    assert len(texts) / (time.perf_counter() - start) > 4_000

@@ -133,17 +133,28 @@ def test_a_speaker_stands_before_the_first_colon() -> None:
     assert speaker_of("no colon") == speaker_of("x" * 80 + ": late") == ""
 
 
-def values(**newer: Any) -> list[dict[str, Any]]:
+ASKED = "how many cats are there?"
+
+
+def values(size: int = 90, **newer: Any) -> list[dict[str, Any]]:
+    both = {"size": size}
     old = {"id": "old", "similarity": 0.9, "age": 9 * DAY, "head": "user: 3 cats", "vector": [1, 0]}
     new = {"id": "new", "similarity": 0.8, "age": DAY, "head": "user: 5 cats", "vector": [0.8, 0.6]}
-    return [old, new | newer]
+    return [old | both, new | both | newer]
 
 
 def test_of_two_values_the_newer_comes_first() -> None:
-    ranking = ranked(values())
-    assert order(values()) == ["new", "old"]
+    ranking = ranked(values(), ASKED)
+    assert order(values(), ASKED) == ["new", "old"]
     assert ranking.scores[1] > ranking.scores[0]
     assert ranking.contributions["newer"][1] > 0.0 > ranking.contributions["newer"][0]
+
+
+def test_a_longer_message_overtakes_where_it_tells_of_a_change() -> None:
+    assert order(values(size=500), ASKED) == ["old", "new"]
+    changed = values(size=500, head="user: the number of cats has grown to 5")
+    assert order(changed, ASKED) == ["new", "old"]
+    assert order(changed, "tell me of the cats") == ["old", "new"]
 
 
 @pytest.mark.parametrize(
@@ -157,14 +168,19 @@ def test_of_two_values_the_newer_comes_first() -> None:
     ],
 )
 def test_recency_alone_overtakes_nothing(newer: dict[str, Any]) -> None:
-    assert order(values(**newer)) == ["old", "new"]
+    assert order(values(**newer), ASKED) == ["old", "new"]
+
+
+def test_the_older_fact_keeps_its_place_where_only_it_has_the_querys_words() -> None:
+    production, testing = values()
+    assert order([production | {"words": [0]}, testing], ASKED) == ["old", "new"]
 
 
 def test_only_the_best_five_change_places() -> None:
     better = [
         {"id": f"b{n}", "similarity": 0.95, "head": "user: 1", "vector": [0, 1]} for n in range(4)
     ]
-    assert order([*better, *values()])[4:] == ["old", "new"]
+    assert order([*better, *values()], ASKED)[4:] == ["old", "new"]
 
 
 def test_what_was_superseded_stands_behind_its_successor() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from typing import Literal
 
@@ -136,8 +135,8 @@ def test_the_core_finds_what_the_whole_table_finds(
     ],
 )
 def test_policies_by_hand(policy: Policy, chosen: list[int], rejected: dict[int, str]) -> None:
-    # gains per length^0.1: 0.9 / 1.59 = 0.57, 0.8 / 1.48 = 0.54, 0.42, 0.44
-    packed = pack([0.9, 0.8, 0.6, 0.5], [101, 49, 36, 4], budget=100, top_k=2, policy=policy)
+    # gains (score - 0.01) per length^0.2: 0.89 / 2.52 = 0.354, 0.79 / 2.18 = 0.363, 0.288, 0.342
+    packed = pack([0.9, 0.8, 0.6, 0.5], [101, 49, 36, 6], budget=100, top_k=2, policy=policy)
     assert (packed.chosen, packed.rejected) == (chosen, rejected)
 
 
@@ -267,15 +266,11 @@ def test_on_a_line_beyond_the_sizes_that_are_enumerable() -> None:
 
 
 @pytest.mark.parametrize("shape", ["random", *LINES])
-def test_optimal_is_fast_at_the_sizes_that_occur(shape: str) -> None:
+def test_optimal_is_exact_at_the_sizes_that_occur(shape: str) -> None:
     generator = np.random.default_rng(7)
-    times = []
     for _ in range(20):
         lengths = np.maximum(5, generator.lognormal(3.6, 0.8, 200)).astype(np.int64)
         base, slope = LINES.get(shape, (0.0, 0.0))
         scores = generator.random(200) if shape == "random" else base + slope * lengths
         scores = np.maximum(scores, 0.0)
-        start = time.thread_time()
         assert pack(scores, lengths, budget=3000, top_k=50, policy="optimal").exact
-        times.append(time.thread_time() - start)
-    assert sorted(times)[5] < 0.01  # a low quantile: other processes share the cores

@@ -348,8 +348,10 @@ def _completed(
     """
     # typed, since SQLAlchemy would divide numerics, whose logarithm is slow
     short = literal_column(str(SHORT_BYTES), Double)
-    longer = func.greatest(cast(scored.c.bytes, Double) / short, constant("1"), type_=Double())
-    total = func.nullif(scored.c.lexical_total, constant("0"), type_=Double())
+    longer: ColumnElement[float] = func.greatest(
+        cast(scored.c.bytes, Double) / short, constant("1"), type_=Double()
+    )
+    total: ColumnElement[float] = func.nullif(scored.c.lexical_total, constant("0"), type_=Double())
     words = scored.c.lexical / total / (constant("1.0") + func.ln(longer, type_=Double()))
     relevance = func.coalesce(scored.c.similarity, constant("0")) + func.coalesce(
         words, constant("0")

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -60,11 +60,38 @@ def _bounded(
         return result
 
 
+class _BinaryCursor(psycopg.Cursor[Any]):
+    """Results in binary form, which takes half as long to read, on both sides.
+
+    A statement without parameters may be several, which only the text protocol takes.
+    """
+
+    def execute(
+        self, query: Any, params: Any = None, *, prepare: bool | None = None,
+        binary: bool | None = None,
+    ) -> Self:  # fmt: skip
+        wanted = bool(params) if binary is None else binary
+        return super().execute(query, params, prepare=prepare, binary=wanted)
+
+
+class _BinaryAsyncCursor(psycopg.AsyncCursor[Any]):
+    async def execute(
+        self, query: Any, params: Any = None, *, prepare: bool | None = None,
+        binary: bool | None = None,
+    ) -> Self:  # fmt: skip
+        wanted = bool(params) if binary is None else binary
+        return await super().execute(query, params, prepare=prepare, binary=wanted)
+
+
 class GuardedConnection(psycopg.Connection[Any]):
     """For a synchronous engine."""
 
     patience: float | None = None
     """Seconds for one exchange; None: without end."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = _BinaryCursor
 
     def wait(self, gen: Any, interval: float = LOOK_SECONDS, *args: Any, **kwargs: Any) -> Any:
         """As in psycopg, with an end."""
@@ -79,6 +106,10 @@ class GuardedAsyncConnection(psycopg.AsyncConnection[Any]):
 
     patience: float | None = None
     """Seconds for one exchange; None: without end."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = _BinaryAsyncCursor
 
     async def wait(
         self, gen: Any, interval: float = LOOK_SECONDS, *args: Any, **kwargs: Any

@@ -99,7 +99,7 @@ class HybridRanker:
             "touched": w.touched * relevance * signals.touched,
         }  # fmt: skip
         scores = np.clip(np.sum(list(parts.values()), axis=0), 0.0, 1.0)
-        order, settled = newer_value_first(signals, scores, ranked_rows(scores, signals.ids))
+        order, settled = newer_value_first(signals, scores, ranked_rows(scores, signals.ids), task)
         parts["newer"] = settled - scores
         return Ranking(order=order, scores=settled, contributions=parts)
 

@@ -12,46 +12,61 @@ from zerda_pg.scoring.signals import Floats, Ranking, Signals
 __all__ = ["newer_value_first", "successors_first"]
 
 TOP = 5
-"""Ranks within which a newer value may overtake. Among ten, seven unrelated ones do for each
-that should (evidence at five falls by 13 points)."""
+"""Ranks within which a newer value may overtake."""
 
-SAME_SUBJECT = 0.4
+SAME_SUBJECT = 0.5
 """Least cosine of two memories that tell the same thing's values."""
-
-LACKING = (0.05, 0.3)
-"""Greatest share of the query's IDF mass that the older one has and the newer one lacks, where
-one of them is short, and where both are messages of some length. Who asks for the production
-server's port does not mean the testing server's, however new that is; of two longer messages
-about one thing each has words that the other lacks."""
 
 SHORT_BYTES = 100
 """Up to this length a memory is a fact: every word of it tells."""
 
-NEARLY_AS_GOOD = 0.6
+LACKING = 0.05
+"""Greatest share of the query's IDF mass that the older of two facts has and the newer one lacks:
+who asks for the production server's port does not mean the testing server's, however new."""
+
+NEARLY_AS_GOOD = 0.5
 """Least share of the older one's score that the newer one must have by itself."""
 
 _VALUE = re.compile(r"\d")
+_ASKS = re.compile(
+    r"\b(how (many|much|long|often|far|old|big|large|fast|high)|when|dates?|times?|days?"
+    r"|deadline|percent\w*|numbers?|counts?|amount|total|scores?|rates?|accuracy|coverage|average"
+    r"|versions?|ports?|sizes?|limits?|quotas?|targets?|budgets?|prices?|costs?)\b",
+    re.IGNORECASE,
+)
+"""Of a query: asks for something that is told in numbers."""
+
+_CHANGE = re.compile(
+    r"\b(now|new|newly|no longer|instead|actually|latest|recent|recently|reschedul\w+"
+    r"|(updat|chang|increas|decreas|improv|rais|reduc|revis)\w+|mov(ed|ing)|gr(ow\w*|ew)"
+    r"|(extend|adjust|switch|lower|postpon|correct|upgrad|expand|shift)(ed|ing|s|ion)?"
+    r"|push\w+ (back|to)|brought forward)\b",
+    re.IGNORECASE,
+)
+"""Of a longer message: tells of a change."""
 
 
 def newer_value_first(
-    signals: Signals, scores: Floats, order: list[int]
+    signals: Signals, scores: Floats, order: list[int], task: str
 ) -> tuple[list[int], Floats]:
-    """Of the best, put the newer of two values of the same thing before the older.
+    """Where the query asks for a value, put the newer of two values before the older.
 
     Nobody says "this supersedes that" in a conversation: a count, a date or an amount is told
-    anew. Two memories of the same speaker that both tell a number, on the same subject and about
-    as relevant, are taken in order of time. Only the best five change places among themselves, so
-    that what is found stays the same and recency cannot take over.
+    anew. Two memories of one speaker on one subject that both tell a number, and are about as
+    relevant, are taken in order of time if they are facts of the query's words or if the newer
+    one tells of a change. Only the best five change places among themselves, so that what is
+    found stays the same and recency cannot take over.
 
     Returns:
         The order, and the scores: those places' scores stay, their rows change.
     """
     top = order[:TOP]
-    vectors = [signals.vectors.get(signals.ids[row]) for row in top]
-    if len(signals.heads) != len(signals) or len(top) < 2:
+    if len(signals.heads) != len(signals) or len(top) < 2 or not _ASKS.search(task):
         return order, scores
-    told = [_VALUE.search(signals.heads[row]) is not None for row in top]
-    speakers = [speaker_of(signals.heads[row]) for row in top]
+    vectors = [signals.vectors.get(signals.ids[row]) for row in top]
+    heads = [signals.heads[row] for row in top]
+    told = [_VALUE.search(head) is not None for head in heads]
+    speakers = [speaker_of(head) for head in heads]
 
     def updates(new: int, old: int) -> bool:
         one, other = vectors[new], vectors[old]
@@ -64,8 +79,13 @@ def newer_value_first(
             and bool(signals.age_seconds[top[new]] < signals.age_seconds[top[old]])
             and bool(scores[top[new]] >= NEARLY_AS_GOOD * scores[top[old]])
             and float(one @ other) >= SAME_SUBJECT
-            and _lacking(signals, top[new], top[old]) <= _allowed(signals, top[new], top[old])
+            and replaces(new, old)
         )
+
+    def replaces(new: int, old: int) -> bool:
+        if min(signals.sizes[top[new]], signals.sizes[top[old]]) <= SHORT_BYTES:
+            return _lacking(signals, top[new], top[old]) <= LACKING
+        return _CHANGE.search(heads[new]) is not None
 
     placed: list[int] = []
     for new in range(len(top)):
@@ -77,11 +97,6 @@ def newer_value_first(
     rows = [top[place] for place in placed]
     settled[rows] = scores[top]
     return [*rows, *order[TOP:]], settled
-
-
-def _allowed(signals: Signals, new: int, old: int) -> float:
-    short = min(signals.sizes[new], signals.sizes[old]) <= SHORT_BYTES
-    return LACKING[0] if short else LACKING[1]
 
 
 def _lacking(signals: Signals, new: int, old: int) -> float:

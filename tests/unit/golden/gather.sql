@@ -29,14 +29,14 @@ dense AS
 (SELECT v.entry_id AS id, v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) AS distance, true AS exact 
 FROM zerda.embeddings AS v 
 WHERE v.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (v.expires_at IS NULL OR v.expires_at > now()) AND v.status IN ('active') AND (v.valid_to IS NULL OR v.valid_to > now()) AND v.model_id = %(model)s::INTEGER ORDER BY v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) 
- LIMIT 200), 
+ LIMIT 100), 
 matched AS 
 (SELECT postings.id AS id, sum(idf.idf) AS lexical, bit_or(CAST(1 AS BIGINT) << CAST(idf.place - 1 AS INTEGER)) AS matched 
 FROM postings JOIN idf ON idf.lexeme = postings.lexeme GROUP BY postings.id), 
 lexical AS 
 (SELECT matched.id AS id, matched.lexical AS lexical 
 FROM matched ORDER BY matched.lexical DESC, matched.id 
- LIMIT 200), 
+ LIMIT 100), 
 recent AS 
 (SELECT e.id AS id 
 FROM zerda.entries AS e 
@@ -46,10 +46,10 @@ seeds AS
 (SELECT best_lexical.id AS id 
 FROM (SELECT lexical.id AS id 
 FROM lexical ORDER BY lexical.lexical DESC, lexical.id 
- LIMIT 40) AS best_lexical UNION SELECT best_dense.id AS id 
+ LIMIT 24) AS best_lexical UNION SELECT best_dense.id AS id 
 FROM (SELECT dense.id AS id 
 FROM dense ORDER BY dense.distance 
- LIMIT 40) AS best_dense), 
+ LIMIT 24) AS best_dense), 
 seated AS 
 (SELECT own.id AS id, own.session_id AS session_id, own.created_at AS created_at 
 FROM zerda.entries AS own JOIN seeds ON seeds.id = own.id 
