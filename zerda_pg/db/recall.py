@@ -77,6 +77,8 @@ class Gathered:
     """Whether the nearest vectors were compared one by one, not by an HNSW index."""
     ann_model_id: int | None
     """The model for which the tenant has an HNSW index, as of now."""
+    model_state: str | None
+    """What the model is, as of now; None where nothing was found."""
 
     def arm_counts(self) -> dict[str, int]:
         """Candidates by arm; one that several arms found counts in each."""
@@ -88,9 +90,9 @@ def gather(
 ) -> Gathered:
     """Every candidate with its raw signals, in one round trip."""
     sql = gather_sql(question.criteria, shape, facts.vector_schema)
-    found = connection.exec_driver_sql(sql, _parameters(question, shape)).all()
+    found = _gathered(connection.exec_driver_sql(sql, _parameters(question, shape)).all(), shape)
     _require_active(connection, question, found, shape)
-    return _gathered(found, shape)
+    return found
 
 
 def gather_many(
@@ -110,22 +112,21 @@ def gather_many(
             parameters[f"{name}_{number}"] = _parameters(question, shape)[name]
         parts.append(f"SELECT g.*, {number} AS question FROM ({part}) AS g")
     rows = connection.exec_driver_sql(" UNION ALL ".join(parts), parameters).all()
-    _require_active(connection, questions[0], rows, shape)
-    return [
+    every = [
         _gathered([row for row in rows if row.question == number], shape)
         for number in range(len(questions))
     ]
+    for question, found in zip(questions, every, strict=True):
+        _require_active(connection, question, found, shape)
+    return every
 
 
 def _require_active(
-    connection: Connection, question: Question, found: Sequence[Row[Any]], shape: GatherShape
+    connection: Connection, question: Question, found: Gathered, shape: GatherShape
 ) -> None:
     """Refuse what was found by a model that is active no longer: newer entries have none of its
     vectors, so they would be missing."""
-    if question.model_id is None or not shape.dense:
-        return
-    state = next((row.model_state for row in found if row.model_state is not None), None)
-    if state != "active":
+    if question.model_id is not None and shape.dense and found.model_state != "active":
         require_active(connection, question.model_id)
 
 
@@ -208,6 +209,7 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         whole={i: line for i, line in zip(ids, columns["entry"], strict=False) if line is not None},
         exact=False not in columns["exact"],
         ann_model_id=next((i for i in columns["ann_model_id"] if i is not None), None),
+        model_state=next((state for state in columns["model_state"] if state), None),
     )
 
 

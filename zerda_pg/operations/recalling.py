@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -143,21 +144,28 @@ class Recalled:
     recordable: bool
     """Whether the role counts accesses."""
 
-    def hit(self, row: int) -> Hit:
-        """The hit for a row whose entry was fetched."""
-        signals = self.gathered.signals
-        cosine = float(signals.similarity[row])
-        return Hit(
-            entry=self.entries[signals.ids[row]],
-            score=float(self.ranking.scores[row]),
-            similarity=None if np.isnan(cosine) else cosine,
-            lexical=float(hybrid.lexical(signals)[row]),
-            recency=float(decay(signals.age_seconds[row], hybrid.RECENCY_HALF_LIFE_SECONDS)),
-            importance=float(signals.importance[row]),
-            contributions={
-                name: float(part[row]) for name, part in self.ranking.contributions.items()
-            },
-        )
+    def hits(self, rows: Sequence[int]) -> list[Hit]:
+        """Hits for rows whose entries were fetched."""
+        signals, chosen = self.gathered.signals, list(rows)
+        words = hybrid.lexical(signals)[chosen].tolist()
+        recency = decay(signals.age_seconds[chosen], hybrid.RECENCY_HALF_LIFE_SECONDS).tolist()
+        importance = signals.importance[chosen].tolist()
+        scores = self.ranking.scores[chosen].tolist()
+        parts = {name: p[chosen].tolist() for name, p in self.ranking.contributions.items()}
+        return [
+            Hit(
+                entry=self.entries[signals.ids[row]],
+                score=scores[n],
+                similarity=None if math.isnan(cosine) else cosine,
+                lexical=words[n],
+                recency=recency[n],
+                importance=importance[n],
+                contributions={name: part[n] for name, part in parts.items()},
+            )
+            for n, (row, cosine) in enumerate(
+                zip(chosen, signals.similarity[chosen].tolist(), strict=True)
+            )
+        ]
 
 
 Choice = Callable[[Gathered, Ranking], Sequence[int]]
@@ -315,7 +323,7 @@ def _hits(found: Recalled, options: SearchOptions, timer: Timer) -> Hits:
     rows = [row for row in _best(found.ranking, options) if ids[row] in found.entries]
     report = report_of(found, options, timer)
     report["returned"] = len(rows)
-    return Hits([found.hit(row) for row in rows], report)
+    return Hits(found.hits(rows), report)
 
 
 def report_of(found: Recalled, options: SearchOptions, timer: Timer) -> dict[str, Any]:

@@ -52,8 +52,9 @@ def spoken_by(query: str, heads: Sequence[str], count: int) -> Floats:
 
 def speaker_of(head: str) -> str:
     """What stands before the first colon of a text, in lower case; empty where nothing does."""
-    name, colon, _ = head[:NAME_CHARACTERS].partition(":")
-    return name.strip().lower() if colon and "\n" not in name else ""
+    colon = head.find(":", 0, NAME_CHARACTERS)
+    name = head[:colon] if colon > 0 else ""
+    return name.strip().lower() if "\n" not in name else ""
 
 
 def phrases_of(query: str) -> list[str]:
