@@ -212,7 +212,7 @@ COMMENT ON TABLE zerda.lexemes IS
 
 FUNCTIONS = (
     "use_tenant begin_write hold_writes record_changes cluster_identity changes_horizon set_changes "
-    "activate_model supersede keep_version hold_entry put_entries nearest postings"
+    "activate_model supersede replaced_by keep_version hold_entry put_entries nearest postings"
 ).split()
 
 

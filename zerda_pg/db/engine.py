@@ -50,6 +50,7 @@ __all__ = [
     "local_settings",
     "parse_url",
     "shown_url",
+    "sqlstate",
     "sync_engine",
     "translated",
 ]
@@ -255,6 +256,11 @@ def _hush(error: DBAPIError) -> None:
     error.args = (f"({type(original).__name__}) {words}",)
 
 
+def sqlstate(error: ZerdaError) -> str:
+    """The SQLSTATE behind an error of ours; empty where there is none."""
+    return getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) or ""
+
+
 def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
     original = error.orig
     if isinstance(original, NoAnswerError):
@@ -276,6 +282,12 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
         return ConfigError(message)
     if state == "ZD005":
         return ConflictError(f"{message}: back-fill them first, by zerda_pg.reembed")
+    if state == "ZD006":
+        return ConflictError(
+            f"{message}: write that one again by if_exists='replace', or invalidate it"
+        )
+    if state == "ZD007":
+        return AccessDeniedError(f"{message}: a scope without user_id may change it")
     if state in _COLLISION:
         return CollisionError(f"concurrent writes kept colliding ({message}): try again")
     if state == "57014":

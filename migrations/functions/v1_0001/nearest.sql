@@ -20,16 +20,16 @@ DECLARE
 BEGIN
     IF p_statuses IS NOT NULL THEN
         v_where := v_where || ' AND v.status = ANY ($4)';
-    ELSIF p_valid_at IS NULL THEN
-        v_where := v_where || $w$ AND v.status = 'active'$w$;
-    ELSE
+    ELSIF p_valid_at IS NOT NULL THEN
         v_where := v_where || $w$ AND v.status IN ('active', 'superseded')$w$;
     END IF;
     IF p_valid_at IS NOT NULL THEN
         v_where := v_where || ' AND (v.valid_from IS NULL OR v.valid_from <= $3)'
             || ' AND (v.valid_to IS NULL OR v.valid_to > $3)';
     ELSIF p_statuses IS NULL THEN
-        v_where := v_where || ' AND (v.valid_to IS NULL OR v.valid_to > $2)';
+        v_where := v_where || ' AND (v.valid_from IS NULL OR v.valid_from <= $2)'
+            || $w$ AND (v.status = 'active' AND (v.valid_to IS NULL OR v.valid_to > $2)$w$
+            || $w$ OR v.status = 'superseded' AND v.valid_to > greatest($2, now()))$w$;
     END IF;
     IF p_scope_user IS NOT NULL THEN
         v_where := v_where || ' AND (v.user_id IS NULL OR v.user_id = $5)';

@@ -23,14 +23,14 @@ BEGIN
             'jsonb_array_elements_text(%L::jsonb)))', p->'statuses');
     ELSIF p ? 'valid_at' THEN
         v_where := v_where || $w$ AND e.status IN ('active', 'superseded')$w$;
-    ELSE
-        v_where := v_where || $w$ AND e.status = 'active'$w$;
     END IF;
     IF p ? 'valid_at' THEN
         v_where := v_where || format(' AND (e.valid_from IS NULL OR e.valid_from <= %1$L)'
             ' AND (e.valid_to IS NULL OR e.valid_to > %1$L)', p->>'valid_at');
     ELSIF NOT p ? 'statuses' THEN
-        v_where := v_where || format(' AND (e.valid_to IS NULL OR e.valid_to > %L)', v_now);
+        v_where := v_where || format(' AND (e.valid_from IS NULL OR e.valid_from <= %1$L)'
+            || $w$ AND (e.status = 'active' AND (e.valid_to IS NULL OR e.valid_to > %1$L)$w$
+            || $w$ OR e.status = 'superseded' AND e.valid_to > greatest(%1$L, now()))$w$, v_now);
     END IF;
     IF p ? 'scope_user' THEN
         v_where := v_where || format(' AND (e.user_id IS NULL OR e.user_id = %L)',

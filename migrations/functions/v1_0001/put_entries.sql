@@ -1,6 +1,7 @@
 -- Writes entries with state, vector and edges in one call, all or none. Locks are taken in one
 -- global order (content locks, then rows by id), so that concurrent batches never deadlock.
--- SQLSTATE ZD001: the id exists and may not be replaced; ZD002: an entry to supersede is missing.
+-- SQLSTATE ZD001: the id exists and may not be replaced; ZD002: an entry to supersede is missing;
+-- ZD006: it has itself replaced the one that is to supersede it; ZD007: it is not the user's own.
 CREATE FUNCTION zerda.put_entries(
     p_tenant text, p_user text, p_model integer, p_rows json, p_vectors {vector}.halfvec[],
     p_if_exists text, p_dedupe boolean, p_direct boolean)
@@ -13,6 +14,7 @@ DECLARE
     v_old record;
     v_written integer[] := '{}';
     v_new text[] := '{}';
+    v_found text[] := '{}';  -- for a duplicate the entry that stands for it
     v_several boolean := json_array_length(p_rows) > 1;
     v_supersedes boolean := v_several OR json_array_length(p_rows -> 0 -> 'supersedes') > 0;
     v_recorded boolean := zerda.begin_write(p_tenant, p_model);
@@ -129,11 +131,13 @@ BEGIN
               AND e.session_id IS NOT DISTINCT FROM r.session_id
               AND (e.expires_at IS NULL OR e.expires_at > v_now)
               AND e.id <> r.id
+              AND e.id <> ALL (r.supersedes)
             ORDER BY e.created_at, e.id
             LIMIT 1
             FOR KEY SHARE;  -- a layer that is leaving it may be about to delete it
             IF FOUND THEN
                 id := v_old.id;
+                v_found[r.n + 1] := id;
                 status := 'duplicate';
                 version := v_old.version;
                 recorded_at := v_old.recorded_at;
@@ -197,8 +201,10 @@ BEGIN
                 EXIT;
             END IF;
             -- What was superseded and is written again as it was, by a program that runs once
-            -- more, stays superseded. With another content it says something new.
-            IF v_old.was_superseded AND v_old.same THEN
+            -- more, stays superseded. With another content, or in place of what had replaced
+            -- it, it says something new.
+            IF v_old.was_superseded AND v_old.same
+                    AND NOT zerda.replaced_by(p_tenant, r.id, r.supersedes) THEN
                 status := 'kept';
                 recorded_at := v_old.recorded_at;
                 EXIT;
@@ -256,21 +262,30 @@ BEGIN
     IF NOT v_supersedes THEN
         RETURN;
     END IF;
-    -- afterwards, since an entry may supersede another one of its batch
+    -- Afterwards, since an entry may supersede another one of its batch; also where the write
+    -- found its entry there. What is valid at once ends the other one at once.
     FOR r IN
-        SELECT t.id, old.id AS superseded, coalesce(t.valid_from, t.created_at) AS since
+        SELECT coalesce(v_found[t.n + 1], t.id) AS id, old.id AS superseded,
+            coalesce(t.valid_from, least(t.created_at, v_now)) AS since
         FROM json_to_recordset(p_rows) AS t (
             n integer, id text, valid_from timestamptz, created_at timestamptz, supersedes text[])
         CROSS JOIN LATERAL unnest(t.supersedes) AS old (id)
-        WHERE t.n = ANY (v_written)
         ORDER BY old.id COLLATE "C", t.n
     LOOP
-        PERFORM 1 FROM zerda.entries e
+        SELECT e.user_id INTO v_old FROM zerda.entries e
         WHERE e.tenant_id = p_tenant AND e.id = r.superseded
           AND (p_user IS NULL OR e.user_id IS NULL OR e.user_id = p_user);
         IF NOT FOUND THEN
             RAISE EXCEPTION USING ERRCODE = 'ZD002',
                 MESSAGE = format('supersedes: there is no entry %L', r.superseded);
+        END IF;
+        IF p_user IS NOT NULL AND v_old.user_id IS NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'ZD007', MESSAGE = format(
+                'supersedes: entry %L belongs to all users of the tenant', r.superseded);
+        END IF;
+        IF zerda.replaced_by(p_tenant, r.id, ARRAY[r.superseded]) THEN
+            RAISE EXCEPTION USING ERRCODE = 'ZD006', MESSAGE = format(
+                'supersedes: entry %L has itself replaced %L', r.superseded, r.id);
         END IF;
         IF zerda.supersede(p_tenant, r.superseded, r.since, v_now) AND v_recorded THEN
             PERFORM zerda.record_changes(p_tenant, ARRAY[r.superseded], 'superseded');
