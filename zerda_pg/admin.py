@@ -27,8 +27,8 @@ def migrate(url: str, *, rls: bool = False) -> None:
     Args:
         url: The database.
         rls: Whether row-level security is set up too, by which the database shows every role but
-            the tables' owner one tenant at a time. Once set up it stays. Stores that another
-            role has open by then see nothing: open them again.
+            the tables' owner one tenant at a time. Once set up it stays. It takes some seconds,
+            in which stores that are open notice.
 
     Raises:
         AccessDeniedError: If the role may not create the schema or an extension; the message

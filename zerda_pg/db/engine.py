@@ -44,6 +44,7 @@ from zerda_pg.errors import (
 from zerda_pg.text import dump_json
 
 __all__ = [
+    "PLAIN_TIMES",
     "BrokenConnectionError",
     "CollisionError",
     "async_engine",
@@ -56,6 +57,9 @@ __all__ = [
 ]
 
 DRIVER = "postgresql+psycopg"
+
+PLAIN_TIMES = "SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO'"
+"""For sessions that write times in another way, see `DatabaseFacts.plain_times`."""
 
 KEEPALIVE = {
     "keepalives": 1,
@@ -100,6 +104,7 @@ def shown_url(url: URL) -> str:
 
 
 def _options(
+    url: URL,
     *,
     pool_size: int,
     pool_timeout: float,
@@ -115,8 +120,8 @@ def _options(
     }
     if prepare:
         milliseconds = round(statement_timeout * 1000)
-        # In UTC: a time at the edge of the calendar leaves it in another zone, and Python's range.
-        connect["options"] = f"-c statement_timeout={milliseconds} -c timezone=UTC"
+        ours = f"-c statement_timeout={milliseconds} -c timezone=UTC -c datestyle=ISO"
+        connect["options"] = " ".join([*_texts(url.query.get("options", ())), ours])
     else:
         # A transaction-mode pooler knows neither prepared statements nor start-up options: what
         # these would set is set in every transaction, see `local_settings`.
@@ -133,12 +138,16 @@ def _options(
     }
 
 
+def _texts(value: str | Sequence[str]) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value
+
+
 def local_settings(statement_timeout: float, *, prepare: bool) -> str:
     """What each transaction begins with; none where the connection was started with it."""
     if prepare:
         return ""
     milliseconds = round(statement_timeout * 1000)
-    return f"SET LOCAL statement_timeout = {milliseconds}; SET LOCAL timezone = 'UTC'"
+    return f"SET LOCAL statement_timeout = {milliseconds}; {PLAIN_TIMES}"
 
 
 def _check_settings(
@@ -164,7 +173,7 @@ def sync_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Engi
         slow: Seconds from which a statement is logged; None: never.
         settings: As in `MemoryStore.open`.
     """
-    engine = create_engine(url, **_options(**settings))
+    engine = create_engine(url, **_options(url, **settings))
     _watch(engine, settings["statement_timeout"], slow)
 
     @event.listens_for(engine, "do_connect")
@@ -178,7 +187,7 @@ def sync_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Engi
 
 def async_engine(url: URL, *, slow: float | None = None, **settings: Any) -> AsyncEngine:
     """The same for asyncio; psycopg serves both."""
-    options = _options(**settings)
+    options = _options(url, **settings)
     options["connect_args"]["async_creator_fn"] = GuardedAsyncConnection.connect
     engine = create_async_engine(url, **options)
     _watch(engine.sync_engine, settings["statement_timeout"], slow)

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from zerda_pg.db.engine import parse_url, translated
-from zerda_pg.db.isolation import enable_isolation
+from zerda_pg.db.isolation import SETTLING_SECONDS, enforce_isolation, prepare_isolation
 from zerda_pg.db.schema import HEAD, SCHEMA, metadata
 from zerda_pg.errors import (
     AccessDeniedError,
@@ -105,7 +105,7 @@ def revision_of(url: str) -> str | None:
 
 
 def isolate(url: str) -> None:
-    """Set row-level security up where it is missing; after `upgrade`.
+    """Set row-level security up where it is missing, beside stores at work; after `upgrade`.
 
     Raises:
         AccessDeniedError: If the role does not own the tables.
@@ -113,8 +113,10 @@ def isolate(url: str) -> None:
     """
     engine = _engine(url)
     try:
-        with translated(), _migration_lock(engine), engine.begin() as connection:
-            enable_isolation(connection)
+        with translated(), _migration_lock(engine), engine.connect() as connection:
+            if prepare_isolation(connection):
+                time.sleep(SETTLING_SECONDS)
+                enforce_isolation(connection)
     finally:
         engine.dispose()
 
