@@ -150,11 +150,11 @@ def test_times_come_back(anytenant: Memory, moment: datetime, end: timedelta) ->
     )
 
 
-def test_five_megabytes(anymemory: Memory) -> None:
+def test_ten_megabytes(anymemory: Memory) -> None:
     """Indexed as far as a tsvector holds, embedded, kept whole."""
     start = "The deploy of zanzibar failed. "
-    text = start + "".join(f"word{n} " for n in range(1000)) * 700
-    assert len(text) > 5_000_000
+    text = start + "".join(f"word{n} " for n in range(1000)) * 1300
+    assert len(text) > 10_000_000
     anymemory.add(text, id="e")
     entry = anymemory.get("e")
     assert entry is not None

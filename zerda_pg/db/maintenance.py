@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from zerda_pg.db import reads
 from zerda_pg.db.changes import begin_write
 from zerda_pg.db.guarded import unhurried
+from zerda_pg.db.reach import lock
 from zerda_pg.db.rows import LEAST_FRACTION
 from zerda_pg.db.writes import discard_many
 from zerda_pg.scope import Scope
@@ -278,11 +280,16 @@ def fade(
         "rate": config.base_decay_rate, "max_boost": config.max_recency_boost,
         "boost": config.recency_boost_per_access,
     }  # fmt: skip
-    if not dry_run:
-        begin_write(connection, scope.tenant_id)  # before any row is locked
+    forgotten: list[str]
     if dry_run:
         rows = connection.execute(text(_FADED), parameters).all()
+        forgotten = _forgotten(rows, config)
     else:
+        begin_write(connection, scope.tenant_id)  # before any row is locked
+        # An entry is locked before its state, as every write does it. What comes to be forgotten
+        # meanwhile waits for the next run.
+        before = connection.execute(text(_FADED), parameters).all()
+        locked = lock(connection, scope, _forgotten(before, config))
         rows = connection.execute(
             text(
                 f"WITH faded AS ({_FADED} FOR NO KEY UPDATE OF s) "
@@ -293,18 +300,23 @@ def fade(
             ),
             parameters,
         ).all()
-    forgotten = sorted(
-        row.entry_id
-        for row in rows
-        if not row.pinned and row.importance * row.decay_factor <= config.deletion_threshold
-    )
-    if forgotten and not dry_run:
-        discard_many(connection, scope, forgotten)
+        forgotten = [name for name in _forgotten(rows, config) if name in locked]
+        if forgotten:
+            discard_many(connection, scope, forgotten)
     return Faded(
         # a short batch need not be the last: rows may have been deleted while it waited for them
         last_id=max((row.entry_id for row in rows), default=None),
         considered=len(rows),
         forgotten=forgotten,
+    )
+
+
+def _forgotten(rows: Sequence[Row[Any]], config: ForgettingConfig) -> list[str]:
+    """Ids of what has faded away."""
+    return sorted(
+        row.entry_id
+        for row in rows
+        if not row.pinned and row.importance * row.decay_factor <= config.deletion_threshold
     )
 
 
