@@ -22,10 +22,10 @@ from conftest import CountRows, plain
 from drivers import opened
 from embedded_client import kill_postmaster, postmaster
 from faults import wire
-from sqlalchemy import Connection
+from sqlalchemy import Connection, make_url
 
 import zerda_pg
-from zerda_pg import ConflictError, DatabaseUnavailableError, Memory, MemoryStore
+from zerda_pg import ConfigError, ConflictError, DatabaseUnavailableError, Memory, MemoryStore
 from zerda_pg.db import embedded
 from zerda_pg.db.transactions import ATTEMPTS
 from zerda_pg.steps import read, write
@@ -374,6 +374,21 @@ def _fill(server: OwnServer, small: Path) -> None:
 
 
 # ── storms and collisions ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "call", [zerda_pg.migrate, zerda_pg.check_schema, lambda url: zerda_pg.reembed(url, "hashing")]
+)
+def test_an_administrators_call_to_a_server_that_says_nothing(call: Any, database: str) -> None:
+    with wire(database) as between:
+        between.silent = True
+        url = make_url(between.url).update_query_dict({"connect_timeout": "2"})
+        since = time.monotonic()
+        with pytest.raises(DatabaseUnavailableError):
+            call(url.render_as_string(False))
+        assert time.monotonic() - since < 10
+        with pytest.raises(ConfigError, match="connect_timeout"):
+            call(url.update_query_dict({"connect_timeout": "soon"}).render_as_string(False))
 
 
 def test_a_storm_of_calls_is_bounded_by_the_pool(kind: str, database: str) -> None:

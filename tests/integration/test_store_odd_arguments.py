@@ -99,7 +99,7 @@ def test_any_filter_is_used_or_refused(narrow: MemoryStore, given: dict[str, Any
     listed = {entry.id for entry in memory.entries(filter=given)}
     assert counted == len(listed)
     for mode in ("hybrid", "dense", "lexical"):
-        assert {hit.entry.id for hit in memory.search("deploy", filter=given, mode=mode)} == listed  # type: ignore[arg-type]
+        assert {hit.entry.id for hit in memory.search("deploy", filter=given, mode=mode)} == listed
 
 
 @given(key=st.text(max_size=8), word=st.sampled_from(OPERATORS), operand=ANYTHING)

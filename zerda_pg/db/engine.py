@@ -44,9 +44,11 @@ from zerda_pg.errors import (
 from zerda_pg.text import dump_json
 
 __all__ = [
+    "LONGEST_STATEMENT_SECONDS",
     "PLAIN_TIMES",
     "BrokenConnectionError",
     "CollisionError",
+    "admin_engine",
     "async_engine",
     "local_settings",
     "parse_url",
@@ -183,6 +185,32 @@ def sync_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Engi
         return GuardedConnection.connect(*args, **parameters)
 
     return engine
+
+
+LONGEST_STATEMENT_SECONDS = 3600.0
+"""Of an administrator's work: a migration, or a check over all vectors."""
+
+
+def admin_engine(url: URL) -> Engine:
+    """For an administrator's work, through a pooler too; its waits end as well.
+
+    Raises:
+        ConfigError: If `connect_timeout` in the URL is no number of seconds.
+    """
+    given = url.query.get("connect_timeout", "10")
+    try:
+        return sync_engine(
+            url,
+            pool_size=2,
+            pool_timeout=30,
+            connect_timeout=float(str(given)),
+            statement_timeout=LONGEST_STATEMENT_SECONDS,
+            prepare=False,
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"connect_timeout in the database URL must be seconds, got {given!r}"
+        ) from error
 
 
 def async_engine(url: URL, *, slow: float | None = None, **settings: Any) -> AsyncEngine:
