@@ -29,7 +29,7 @@ def server() -> Iterator[None]:
 ISOLATED_MODULES = {
     "test_store_adding", "test_store_clocks", "test_store_edges", "test_store_erasing",
     "test_store_filters", "test_store_forgetting", "test_store_messages", "test_store_odd_texts",
-    "test_store_reading", "test_store_search", "test_store_updating",
+    "test_store_reading", "test_store_search", "test_store_succession", "test_store_updating",
 }  # fmt: skip
 """Whose cases run a third time, by a role to which row-level security applies."""
 

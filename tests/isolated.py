@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg
 from sqlalchemy import create_engine, make_url
 
-from zerda_pg.db.isolation import enable_isolation, roles_script
+from zerda_pg.db.isolation import enforce_isolation, prepare_isolation, roles_script
 from zerda_pg.testing import temporary_database
 
 OWNER, AGENT, READER = "zerda_test_owner", "zerda_test_agent", "zerda_test_reader"
@@ -33,11 +33,12 @@ def isolated_database() -> Iterator[Isolated]:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(roles_script(OWNER, AGENT, READER).encode())
             for role in (OWNER, AGENT, READER):
-                _let_in(connection, role)
+                let_in(connection, role)
         roles = {role: login(url, role) for role in (OWNER, AGENT, READER)}
         engine = create_engine(make_url(roles[OWNER]).set(drivername="postgresql+psycopg"))
-        with engine.begin() as own:
-            enable_isolation(own)
+        with engine.connect() as own:
+            prepare_isolation(own)
+            enforce_isolation(own)
         engine.dispose()
         _ADMINISTRATORS[roles[AGENT]] = url
         yield Isolated(admin=url, owner=roles[OWNER], agent=roles[AGENT], reader=roles[READER])
@@ -51,7 +52,7 @@ def administrator(url: str) -> str:
     return _ADMINISTRATORS.get(url, url)
 
 
-def _let_in(connection: psycopg.Connection, role: str) -> None:
+def let_in(connection: psycopg.Connection, role: str) -> None:
     """Roles belong to the whole server: another worker may be doing the same."""
     for _ in range(20):
         known = connection.execute("SELECT rolcanlogin FROM pg_roles WHERE rolname = %s", [role])

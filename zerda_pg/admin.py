@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
-
 from zerda_pg.config import Settings
-from zerda_pg.db.engine import local_settings, parse_url, sync_engine, translated
+from zerda_pg.db.engine import (
+    LONGEST_STATEMENT_SECONDS,
+    admin_engine,
+    local_settings,
+    parse_url,
+)
 from zerda_pg.db.facts import read_facts
 from zerda_pg.db.migrations import isolate, upgrade
 from zerda_pg.driver import SyncDriver
@@ -27,8 +29,8 @@ def migrate(url: str, *, rls: bool = False) -> None:
     Args:
         url: The database.
         rls: Whether row-level security is set up too, by which the database shows every role but
-            the tables' owner one tenant at a time. Once set up it stays. Stores that another
-            role has open by then see nothing: open them again.
+            the tables' owner one tenant at a time. Once set up it stays. It takes some seconds,
+            in which stores that are open notice.
 
     Raises:
         AccessDeniedError: If the role may not create the schema or an extension; the message
@@ -50,12 +52,8 @@ def check_schema(url: str) -> None:
         ConfigError: If PostgreSQL or pgvector is too old.
         DatabaseUnavailableError: If the server cannot be reached.
     """
-    engine = create_engine(parse_url(url), poolclass=NullPool)
-    try:
-        with translated(), engine.connect() as connection:
-            read_facts(connection)
-    finally:
-        engine.dispose()
+    with _driver(url) as driver:
+        driver.run(read(read_facts))
 
 
 def reembed(
@@ -111,16 +109,8 @@ def drop_retired_models(
 
 @contextmanager
 def _driver(url: str) -> Iterator[SyncDriver]:
-    """For work that may take long: no statement is cut off, through a pooler either."""
-    engine = sync_engine(
-        parse_url(url),
-        pool_size=2,
-        pool_timeout=30,
-        connect_timeout=10,
-        statement_timeout=0,
-        prepare=False,
-    )
-    driver = SyncDriver(engine, settings=local_settings(0, prepare=False))
+    settings = local_settings(LONGEST_STATEMENT_SECONDS, prepare=False)
+    driver = SyncDriver(admin_engine(parse_url(url)), settings=settings)
     try:
         yield driver
     finally:

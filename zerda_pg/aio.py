@@ -196,7 +196,7 @@ class AsyncMemoryStore:
             )
             try:
                 opening.core.learn(*await driver.run(opening.questions()))
-                driver.beginning.isolated = opening.core.facts.isolated
+                driver.beginning.learn(opening.core.facts, opening.core.note_isolated)
             except BaseException:
                 await driver.close()
                 raise

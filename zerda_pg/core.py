@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,10 @@ class Core:
         """Take in what the database says of itself."""
         self._facts = facts
         self._set_model(model)
+
+    def note_isolated(self) -> None:
+        """Take in that row-level security was set up since."""
+        self._facts = replace(self.facts, isolated=True)
 
     @property
     def facts(self) -> DatabaseFacts:

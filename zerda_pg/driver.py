@@ -110,17 +110,18 @@ class SyncDriver:
 
     def on_connection(self, step: OnConnection, tenant_id: str | None = None) -> Any:
         """Run work on a pooled connection; what is safe to repeat is tried again."""
-        whole = step.transaction or (self.beginning.needed(tenant_id) and not step.outside)
-        attempts = Attempts(writes=step.writes, whole=whole)
+        attempts = Attempts(writes=step.writes)
         while True:
+            attempts.whole = _whole(self.beginning, step, tenant_id)
             try:
                 with translated():
-                    if not whole:
-                        with self._single.connect() as connection:
+                    if attempts.whole:
+                        with self.engine.begin() as connection:
+                            self.beginning.enter(connection, tenant_id, snapshot=step.snapshot)
                             return attempts.run(step.call, connection)
-                    with self.engine.begin() as connection:
-                        self.beginning.enter(connection, tenant_id, snapshot=step.snapshot)
-                        return attempts.run(step.call, connection)
+                    with self._single.connect() as connection:
+                        if not self.beginning.noticed(connection):
+                            return attempts.run(step.call, connection)
             except RETRIED as error:
                 time.sleep(attempts.pause(error))
 
@@ -239,22 +240,23 @@ class AsyncDriver:
 
     async def _on_connection(self, step: OnConnection, tenant_id: str | None) -> Any:
         """What is safe to repeat is tried again."""
-        whole = step.transaction or (self.beginning.needed(tenant_id) and not step.outside)
-        attempts = Attempts(writes=step.writes, whole=whole)
+        attempts = Attempts(writes=step.writes)
 
         def work(connection: Connection) -> Any:
-            if whole:
+            if attempts.whole:
                 self.beginning.enter(connection, tenant_id, snapshot=step.snapshot)
             return attempts.run(step.call, connection)
 
         while True:
+            attempts.whole = _whole(self.beginning, step, tenant_id)
             try:
                 with translated():
-                    if not whole:
-                        async with self._single.connect() as connection:
+                    if attempts.whole:
+                        async with self.engine.begin() as connection:
                             return await _run_sync(connection, work)
-                    async with self.engine.begin() as connection:
-                        return await _run_sync(connection, work)
+                    async with self._single.connect() as connection:
+                        if not await _run_sync(connection, self.beginning.noticed):
+                            return await _run_sync(connection, work)
             except RETRIED as error:
                 await asyncio.sleep(attempts.pause(error))
 
@@ -324,6 +326,11 @@ class AsyncTenantDriver:
     def follow(self, followed: Followed[T]) -> AsyncIterator[T]:
         """Look again and again."""
         return self._driver.follow(followed, self._tenant_id)
+
+
+def _whole(beginning: TransactionStart, step: OnConnection, tenant_id: str | None) -> bool:
+    """Whether a step's statements run in one transaction."""
+    return step.transaction or (beginning.needed(tenant_id) and not step.outside)
 
 
 async def _run_sync(connection: AsyncConnection, call: Callable[[Connection], T]) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from zerda_pg.errors import NotFoundError
+from zerda_pg.errors import AccessDeniedError, NotFoundError
 from zerda_pg.ids import check_id
 
 __all__ = ["Scope"]
@@ -15,7 +15,8 @@ class Scope:
     """A tenant, and within it optionally a user, an agent and a session.
 
     The tenant and the user are enforced: reads see the user's entries and those without a
-    user. Agent and session are what new entries are marked with.
+    user, which are everyone's and are not changed from here. Agent and session are what new
+    entries are marked with.
 
     Raises:
         ValueError: Naming the part that is not a usable key.
@@ -31,6 +32,17 @@ class Scope:
             value = getattr(self, part.name)
             if value is not None or part.name == "tenant_id":
                 check_id(value, part.name)
+
+    def owns(self, user_id: str | None) -> bool:
+        """Whether an entry of this user may be changed."""
+        return self.user_id in (None, user_id)
+
+    def refused(self, entry_id: str) -> AccessDeniedError:
+        """The error for an entry that this scope sees and may not change."""
+        return AccessDeniedError(
+            f"memory {entry_id!r} belongs to all users of tenant {self.tenant_id!r}: a scope "
+            "without user_id may change it"
+        )
 
     def missing(self, entry_id: str) -> NotFoundError:
         """The error for an entry that this scope does not see."""

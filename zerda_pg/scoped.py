@@ -108,10 +108,11 @@ class Memory:
             user_id: Default: the scope's, which it must be if there is one.
             agent_id: Default: the scope's.
             timestamp: When it happened; default now.
-            valid_from: From when it is true; default: always.
+            valid_from: From when it is true, which hides it until then; default: always.
             expires_at: A moment or a time to live, after which it is hidden.
             embedding: (d,) a vector of the recorded model; default: made from the content.
-            supersedes: Ids of entries that this one replaces; closed in the same transaction.
+            supersedes: Ids of entries that this one replaces, closed in the same transaction as
+                of `valid_from`, else `timestamp`; also where it was there (`kept`, `duplicate`).
             language: Text-search configuration; default: the store's.
             if_exists: What to do if the id exists.
             dedupe: Whether an active entry of the same normalised content, tenant, user, agent,
@@ -125,6 +126,8 @@ class Memory:
             ValueError: Naming the argument that is wrong.
             AlreadyExistsError: With `if_exists="error"`, or for an id of another user's memory.
             NotFoundError: If an entry to supersede is not there.
+            AccessDeniedError: If it is everyone's and the scope is a user's.
+            ConflictError: If it has itself replaced the entry, which is kept.
         """
         given = {
             "id": id, "kind": kind, "memory_type": memory_type, "importance": importance,
@@ -301,6 +304,7 @@ class Memory:
 
         Raises:
             NotFoundError: If it is not there.
+            AccessDeniedError: If it is everyone's and the scope is a user's.
             ConflictError: If it is not at `if_version`.
             InvalidContentError: If text or JSON cannot be stored; nothing is written.
             ValueError: Naming what cannot be changed or is wrong.
@@ -308,15 +312,15 @@ class Memory:
         return self._driver.run(curating.update(self._core, self.scope, id, if_version, changes))
 
     def delete(self, id: str) -> bool:
-        """Remove an entry and all that hangs on it; False if it was not there."""
+        """Remove an entry and all that hangs on it; False if the scope has no such entry."""
         return self._driver.run(curating.delete(self.scope, id))
 
     def discard(self, id: str) -> bool:
-        """Hide an entry until `restore`; False if it was not there."""
+        """Hide an entry until `restore`; False if the scope has no such entry."""
         return self._driver.run(curating.discard(self.scope, id))
 
     def restore(self, id: str) -> bool:
-        """Bring a discarded entry back to what it was; False if it was not there."""
+        """Bring a discarded entry back to what it was; False if the scope has no such entry."""
         return self._driver.run(curating.restore(self.scope, id))
 
     def clear(self) -> bool:
@@ -360,6 +364,7 @@ class Memory:
 
         Raises:
             NotFoundError: If either is not there.
+            AccessDeniedError: If both are everyone's and the scope is a user's.
             ValueError: Naming the argument that is wrong.
         """
         return self._driver.run(curating.relate(self.scope, source_id, target_id, relation, weight))
@@ -395,6 +400,8 @@ class Memory:
 
         Raises:
             NotFoundError: If either is not there.
+            AccessDeniedError: If the entry is everyone's and the scope is a user's.
+            ConflictError: If the entry has itself replaced `by`.
         """
         return self._driver.run(curating.invalidate(self.scope, id, by, at))
 

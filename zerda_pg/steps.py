@@ -50,7 +50,7 @@ class OnConnection:
     """False: each statement commits by itself, which saves round trips, unless the driver needs a
     transaction to set the tenant in."""
     writes: bool
-    """Whether it is repeated when it collides with another write."""
+    """Whether it changes something, so that it is repeated only if it cannot have happened."""
     snapshot: bool = False
     """Whether all its reads see one moment; in a transaction."""
     outside: bool = False

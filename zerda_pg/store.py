@@ -101,7 +101,7 @@ class MemoryStore:
             driver = SyncDriver(own, owned=engine is None, settings=settings)
             try:
                 opening.core.learn(*driver.run(opening.questions()))
-                driver.beginning.isolated = opening.core.facts.isolated
+                driver.beginning.learn(opening.core.facts, opening.core.note_isolated)
             except BaseException:
                 driver.close()
                 raise

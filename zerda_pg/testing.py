@@ -136,6 +136,7 @@ def _locked(connection: psycopg.Connection) -> Iterator[None]:
 
 def _fingerprint(scripts: Path) -> str:
     found = hashlib.sha256()
-    for file in sorted(scripts.rglob("*.py")):
-        found.update(file.read_bytes())
+    for file in sorted(scripts.rglob("*")):
+        if file.suffix in {".py", ".sql"}:
+            found.update(file.read_bytes())
     return found.hexdigest()[:12]

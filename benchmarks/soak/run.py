@@ -75,7 +75,8 @@ class Workers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 code = process.wait()
-            if code:
+            # by the signal itself: it was just started, and had not begun to listen to it
+            if code not in {0, -signal.SIGTERM}:
                 wrong.append(f"process {process.pid} ended with {code}")
         wrong += [
             f"{path.name}: {path.read_text().splitlines()[-1]}"

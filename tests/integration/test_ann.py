@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import psycopg
@@ -77,6 +78,22 @@ def test_what_changes_afterwards_is_seen(large: MemoryStore) -> None:
     assert neighbours_of(large, query.tolist())[0] == "there"
     memory.discard("there")
     assert "there" not in neighbours_of(large, query.tolist())
+
+
+def test_what_is_true_now_is_told_by_it_too(large: MemoryStore) -> None:
+    large.maintain()
+    memory = large.tenant(TENANT)
+    query = np.random.default_rng(8).normal(size=384)
+    neighbours_of(large, query.tolist())
+    soon = datetime.now(UTC) + timedelta(days=1)
+    memory.add("until then", id="old", embedding=query.tolist())
+    memory.add(
+        "from then on", id="new", embedding=query.tolist(), valid_from=soon, supersedes="old"
+    )
+    for now, best in ((None, "old"), (soon, "new")):
+        hits = memory.search("x", mode="dense", embedding=query.tolist(), now=now)
+        assert hits.report["path"] == "hnsw"
+        assert [hit.entry.id for hit in hits if hit.entry.id in {"old", "new"}] == [best]
 
 
 def test_a_tenant_that_shrinks_loses_it(large: MemoryStore, store: MemoryStore) -> None:

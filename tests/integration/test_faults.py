@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -21,13 +22,13 @@ from conftest import CountRows, plain
 from drivers import opened
 from embedded_client import kill_postmaster, postmaster
 from faults import wire
-from sqlalchemy import Connection
+from sqlalchemy import Connection, make_url
 
 import zerda_pg
-from zerda_pg import ConflictError, DatabaseUnavailableError, Memory, MemoryStore
+from zerda_pg import ConfigError, ConflictError, DatabaseUnavailableError, Memory, MemoryStore
 from zerda_pg.db import embedded
 from zerda_pg.db.transactions import ATTEMPTS
-from zerda_pg.steps import write
+from zerda_pg.steps import read, write
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk: needs root")
 
@@ -375,6 +376,21 @@ def _fill(server: OwnServer, small: Path) -> None:
 # ── storms and collisions ─────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize(
+    "call", [zerda_pg.migrate, zerda_pg.check_schema, lambda url: zerda_pg.reembed(url, "hashing")]
+)
+def test_an_administrators_call_to_a_server_that_says_nothing(call: Any, database: str) -> None:
+    with wire(database) as between:
+        between.silent = True
+        url = make_url(between.url).update_query_dict({"connect_timeout": "2"})
+        since = time.monotonic()
+        with pytest.raises(DatabaseUnavailableError):
+            call(url.render_as_string(False))
+        assert time.monotonic() - since < 10
+        with pytest.raises(ConfigError, match="connect_timeout"):
+            call(url.update_query_dict({"connect_timeout": "soon"}).render_as_string(False))
+
+
 def test_a_storm_of_calls_is_bounded_by_the_pool(kind: str, database: str) -> None:
     with opened(kind, database, pool_size=2, pool_timeout=0.4) as store:
         memory = store.tenant("acme")
@@ -404,8 +420,9 @@ def test_a_storm_of_calls_is_bounded_by_the_pool(kind: str, database: str) -> No
         assert memory.count() == 1
 
 
+@pytest.mark.parametrize("step", [read, write])
 @pytest.mark.parametrize("state", ["40001", "40P01"])
-def test_collisions_are_retried_so_many_times(state: str, store: MemoryStore) -> None:
+def test_collisions_are_retried_so_many_times(state: str, step: Any, store: MemoryStore) -> None:
     tries = 0
 
     def collide(successes_after: int) -> Callable[[Connection], str]:
@@ -421,11 +438,11 @@ def test_collisions_are_retried_so_many_times(state: str, store: MemoryStore) ->
         return work
 
     memory = store.tenant("acme")
-    assert memory.perform(lambda core, scope: write(collide(3))) == "done"
+    assert memory.perform(lambda core, scope: step(collide(3))) == "done"
     assert tries == 4
     tries = 0
     since = time.monotonic()
     with pytest.raises(ConflictError, match="try again"):
-        memory.perform(lambda core, scope: write(collide(100)))
+        memory.perform(lambda core, scope: step(collide(100)))
     assert tries == ATTEMPTS
     assert time.monotonic() - since < 5

@@ -163,6 +163,9 @@ def filled(roles: Isolated) -> Iterator[tuple[Memory, Memory]]:
                  "metadata": {"n": "10"}, "agent_id": "bot", "user_id": "ann", "tags": ["'"]},
                 {"content": "deploy four", "id": "4", "metadata": {"n": None}},
                 {"content": "deploy five", "id": "5", "supersedes": ["4"], "user_id": "bob"},
+                {"content": "deploy six", "id": "6"},
+                {"content": "deploy seven", "id": "7", "supersedes": ["6"],
+                 "valid_from": "2999-01-01T00:00:00Z"},
             ]
         )  # fmt: skip
         yield memory, owner.tenant("filled")
@@ -190,6 +193,10 @@ def test_the_function_finds_by_clocks_and_users_as_the_statement_does(
     assert seen["ann"] ^ seen["bob"] == {"3", "5"}
     for memory in filled:
         now = datetime.now(UTC)
+        # 4 has been superseded, 6 is to be, and 7 is not true yet
+        assert lexical(memory) == {"1", "2", "3", "5", "6"}
+        later = memory.search("deploy", mode="lexical", k=100, now=datetime(3000, 1, 1, tzinfo=UTC))
+        assert {h.entry.id for h in later} == {"1", "2", "3", "5", "7"}
         then = memory.search("deploy", mode="lexical", k=10, valid_at=now, now=now)
         assert {h.entry.id for h in then} >= {"1", "2"}
         known = memory.search("deploy", mode="lexical", k=10, known_at=now)

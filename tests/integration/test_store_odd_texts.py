@@ -146,31 +146,15 @@ def test_times_come_back(anytenant: Memory, moment: datetime, end: timedelta) ->
     slack = timedelta(microseconds=0 if 1700 < moment.year < 2200 else 32)
     assert abs(found.created_at - moment) <= slack
     assert [e.id for e in anytenant.entries(filter={"created_from": moment - slack})] == (
-        ["e"] if until > datetime.now(UTC) else []
+        ["e"] if moment <= datetime.now(UTC) < until else []
     )
 
 
-@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
-def test_times_at_the_edge_on_a_server_elsewhere(database: str, zone: str) -> None:
-    """In the server's zone they would leave the calendar, and no row with them could be read."""
-    with psycopg.connect(plain(database), autocommit=True) as connection:
-        name = connection.info.dbname
-        connection.execute(f"ALTER DATABASE {name} SET timezone TO '{zone}'")
-    first, last = (d.replace(tzinfo=UTC) for d in (datetime.min, datetime.max))
-    with MemoryStore.open(database, embedder="hashing") as store:
-        memory = store.tenant("acme")
-        memory.add("The deploy failed", id="e", valid_from=first, expires_at=last)
-        entry = memory.get("e")
-        assert entry is not None
-        assert (entry.valid_from, entry.expires_at) == (first, last)
-        assert [h.entry.id for h in memory.search("deploy")] == ["e"]
-
-
-def test_five_megabytes(anymemory: Memory) -> None:
+def test_ten_megabytes(anymemory: Memory) -> None:
     """Indexed as far as a tsvector holds, embedded, kept whole."""
     start = "The deploy of zanzibar failed. "
-    text = start + "".join(f"word{n} " for n in range(1000)) * 700
-    assert len(text) > 5_000_000
+    text = start + "".join(f"word{n} " for n in range(1000)) * 1300
+    assert len(text) > 10_000_000
     anymemory.add(text, id="e")
     entry = anymemory.get("e")
     assert entry is not None

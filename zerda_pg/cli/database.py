@@ -45,7 +45,7 @@ def migrate(
         if rls:
             from zerda_pg.db.isolation import isolation_script, roles_script
 
-            script += f"\n{isolation_script()}\n{roles_script()}"
+            script += f"\n{roles_script()}\n{isolation_script()}"
         if call.json:
             from zerda_pg.cli.printing import emit
 

@@ -41,6 +41,9 @@ _ENTRY_ONLY = ("tags_any", "tags_all", "created_from", "created_to", "metadata")
 
 TIME = DateTime(timezone=True)
 
+_ACTIVE: ColumnElement[str] = literal_column("'active'")
+_SUPERSEDED: ColumnElement[str] = literal_column("'superseded'")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Criteria:
@@ -199,17 +202,16 @@ def _time_conditions(
 ) -> list[ColumnElement[bool]]:
     """Status, validity and expiry on both clocks.
 
-    By default: active, and not ended. At a time `valid_at`: what was true then, superseded
-    since or not. As `known_at` a time: what had been recorded and not yet invalidated or
-    discarded.
+    By default: what is true now, see `_in_force`. At a time `valid_at`: what was true then,
+    superseded since or not. As `known_at` a time: what had been recorded and not yet invalidated
+    or discarded.
     """
     c = table.c
     found = [active_now(criteria, table)]
     if criteria.filter.status is not None:
         found.append(c.status == func.any(cast(bindparam("statuses"), ARRAY(Text))))
-    elif criteria.known_at is None:
-        states = ["'active'"] if criteria.valid_at is None else ["'active'", "'superseded'"]
-        found.append(c.status.in_([literal_column(state) for state in states]))
+    elif criteria.known_at is None and criteria.valid_at is not None:
+        found.append(c.status.in_([_ACTIVE, _SUPERSEDED]))
     if criteria.known_at is not None and not narrow:
         found += _known(criteria, table)
     if criteria.known_at is not None and narrow:
@@ -217,19 +219,39 @@ def _time_conditions(
         return found
     if criteria.valid_at is not None:
         at: ColumnElement[Any] = cast(bindparam("valid_at"), TIME)
-        found.append(or_(c.valid_from.is_(None), c.valid_from <= at))
-        found.append(_not_ended(criteria, table, at))
+        found += [_begun(table, at), _not_ended(criteria, table, at)]
+    elif criteria.filter.status is None and criteria.known_at is not None:
+        at = cast(bindparam("known_at"), TIME)
+        found += [_begun(table, at), _not_ended(criteria, table, at)]
     elif criteria.filter.status is None:
-        at = now(criteria) if criteria.known_at is None else cast(bindparam("known_at"), TIME)
-        found.append(_not_ended(criteria, table, at))
+        found += [_begun(table, now(criteria)), _in_force(criteria, table)]
     return found
+
+
+def _begun(table: FromClause, at: ColumnElement[Any]) -> ColumnElement[bool]:
+    return or_(table.c.valid_from.is_(None), table.c.valid_from <= at)
+
+
+def _in_force(criteria: Criteria, table: FromClause) -> ColumnElement[bool]:
+    """Active and not ended, or superseded from a moment on that is still to come.
+
+    The server's clock tells whether it is: to a `now` of the past everything superseded since
+    would be in force again.
+    """
+    c, at = table.c, now(criteria)
+    latest = at if criteria.now is None else func.greatest(at, func.now())
+    return or_(
+        and_(c.status == _ACTIVE, or_(c.valid_to.is_(None), c.valid_to > at)),
+        and_(c.status == _SUPERSEDED, c.valid_to > latest),
+    )
 
 
 def _known(criteria: Criteria, table: FromClause) -> list[ColumnElement[bool]]:
     c, at = table.c, cast(bindparam("known_at"), TIME)
     found = [c.recorded_at <= at, or_(c.discarded_at.is_(None), c.discarded_at > at)]
     if criteria.valid_at is None and criteria.filter.status is None:
-        found.append(or_(c.invalidated_at.is_(None), c.invalidated_at > at))
+        # what was known to end later still was true
+        found.append(or_(c.invalidated_at.is_(None), c.invalidated_at > at, c.valid_to > at))
     return found
 
 

@@ -44,17 +44,24 @@ from zerda_pg.errors import (
 from zerda_pg.text import dump_json
 
 __all__ = [
+    "LONGEST_STATEMENT_SECONDS",
+    "PLAIN_TIMES",
     "BrokenConnectionError",
     "CollisionError",
+    "admin_engine",
     "async_engine",
     "local_settings",
     "parse_url",
     "shown_url",
+    "sqlstate",
     "sync_engine",
     "translated",
 ]
 
 DRIVER = "postgresql+psycopg"
+
+PLAIN_TIMES = "SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO'"
+"""For sessions that write times in another way, see `DatabaseFacts.plain_times`."""
 
 KEEPALIVE = {
     "keepalives": 1,
@@ -99,6 +106,7 @@ def shown_url(url: URL) -> str:
 
 
 def _options(
+    url: URL,
     *,
     pool_size: int,
     pool_timeout: float,
@@ -114,8 +122,8 @@ def _options(
     }
     if prepare:
         milliseconds = round(statement_timeout * 1000)
-        # In UTC: a time at the edge of the calendar leaves it in another zone, and Python's range.
-        connect["options"] = f"-c statement_timeout={milliseconds} -c timezone=UTC"
+        ours = f"-c statement_timeout={milliseconds} -c timezone=UTC -c datestyle=ISO"
+        connect["options"] = " ".join([*_texts(url.query.get("options", ())), ours])
     else:
         # A transaction-mode pooler knows neither prepared statements nor start-up options: what
         # these would set is set in every transaction, see `local_settings`.
@@ -132,12 +140,16 @@ def _options(
     }
 
 
+def _texts(value: str | Sequence[str]) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value
+
+
 def local_settings(statement_timeout: float, *, prepare: bool) -> str:
     """What each transaction begins with; none where the connection was started with it."""
     if prepare:
         return ""
     milliseconds = round(statement_timeout * 1000)
-    return f"SET LOCAL statement_timeout = {milliseconds}; SET LOCAL timezone = 'UTC'"
+    return f"SET LOCAL statement_timeout = {milliseconds}; {PLAIN_TIMES}"
 
 
 def _check_settings(
@@ -163,7 +175,7 @@ def sync_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Engi
         slow: Seconds from which a statement is logged; None: never.
         settings: As in `MemoryStore.open`.
     """
-    engine = create_engine(url, **_options(**settings))
+    engine = create_engine(url, **_options(url, **settings))
     _watch(engine, settings["statement_timeout"], slow)
 
     @event.listens_for(engine, "do_connect")
@@ -175,9 +187,35 @@ def sync_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Engi
     return engine
 
 
+LONGEST_STATEMENT_SECONDS = 3600.0
+"""Of an administrator's work: a migration, or a check over all vectors."""
+
+
+def admin_engine(url: URL) -> Engine:
+    """For an administrator's work, through a pooler too; its waits end as well.
+
+    Raises:
+        ConfigError: If `connect_timeout` in the URL is no number of seconds.
+    """
+    given = url.query.get("connect_timeout", "10")
+    try:
+        return sync_engine(
+            url,
+            pool_size=2,
+            pool_timeout=30,
+            connect_timeout=float(str(given)),
+            statement_timeout=LONGEST_STATEMENT_SECONDS,
+            prepare=False,
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"connect_timeout in the database URL must be seconds, got {given!r}"
+        ) from error
+
+
 def async_engine(url: URL, *, slow: float | None = None, **settings: Any) -> AsyncEngine:
     """The same for asyncio; psycopg serves both."""
-    options = _options(**settings)
+    options = _options(url, **settings)
     options["connect_args"]["async_creator_fn"] = GuardedAsyncConnection.connect
     engine = create_async_engine(url, **options)
     _watch(engine.sync_engine, settings["statement_timeout"], slow)
@@ -255,6 +293,11 @@ def _hush(error: DBAPIError) -> None:
     error.args = (f"({type(original).__name__}) {words}",)
 
 
+def sqlstate(error: ZerdaError) -> str:
+    """The SQLSTATE behind an error of ours; empty where there is none."""
+    return getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) or ""
+
+
 def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
     original = error.orig
     if isinstance(original, NoAnswerError):
@@ -276,6 +319,12 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
         return ConfigError(message)
     if state == "ZD005":
         return ConflictError(f"{message}: back-fill them first, by zerda_pg.reembed")
+    if state == "ZD006":
+        return ConflictError(
+            f"{message}: write that one again by if_exists='replace', or invalidate it"
+        )
+    if state == "ZD007":
+        return AccessDeniedError(f"{message}: a scope without user_id may change it")
     if state in _COLLISION:
         return CollisionError(f"concurrent writes kept colliding ({message}): try again")
     if state == "57014":

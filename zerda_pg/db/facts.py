@@ -35,8 +35,13 @@ class DatabaseFacts:
     """A replica, or a database set to read only."""
     isolated: bool
     """Whether row-level security applies to the role, which then sees one tenant at a time."""
+    exempt: bool
+    """Whether no policy ever binds the role."""
     records_access: bool
     """Whether searches count accesses: not on a replica, and not by a role that only reads."""
+    plain_times: bool
+    """Whether sessions write times in UTC and in ISO 8601: a time at the edge of the calendar
+    leaves it in another zone, and nobody reads 03/04/2024."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +64,9 @@ _FACTS = text(
            quote_ident(n.nspname) AS vector_schema,
            t.oid AS halfvec_oid,
            to_regclass('zerda.alembic_version') IS NOT NULL AS migrated,
-           current_setting('transaction_read_only') = 'on' AS read_only
+           current_setting('transaction_read_only') = 'on' AS read_only,
+           current_setting('TimeZone') IN ('UTC', 'Etc/UTC', 'GMT')
+               AND current_setting('DateStyle') LIKE 'ISO%' AS plain_times
     FROM (SELECT 1) AS always
     LEFT JOIN pg_extension x ON x.extname = 'vector'
     LEFT JOIN pg_namespace n ON n.oid = x.extnamespace
@@ -71,8 +78,10 @@ _FACTS = text(
 _RIGHTS = text(
     """
     SELECT row_security_active('zerda.entries') AS isolated,
+           r.rolsuper OR r.rolbypassrls AS exempt,
            has_table_privilege('zerda.entry_state', 'UPDATE')
                AND has_table_privilege('zerda.session_touches', 'INSERT') AS writes
+    FROM pg_roles r WHERE r.rolname = current_user
     """
 )
 
@@ -105,6 +114,8 @@ def read_facts(connection: Connection) -> DatabaseFacts:
         halfvec_oid=row.halfvec_oid,
         read_only=row.read_only,
         isolated=rights.isolated,
+        exempt=rights.exempt,
+        plain_times=row.plain_times,
         records_access=rights.writes and not row.read_only,
     )
 

@@ -4,20 +4,41 @@ The policies compare a row's tenant with the setting that `zerda.use_tenant()` m
 transaction. They bind every role but the tables' owner (ENABLE, not FORCE), so that upkeep and
 migrations go on seeing all tenants. They have no subquery, which a distributed database would
 refuse, and without a tenant they admit nothing.
+
+Stores that are open meanwhile must begin to name their tenant before it is asked for. So each
+table first gets a second policy too, which admits everything; it goes once they have noticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 
 from psycopg import sql
 from sqlalchemy import Connection, text
 
 from zerda_pg.db.schema import SCHEMA, metadata
 
-__all__ = ["enable_isolation", "isolation_script", "roles_script"]
+__all__ = [
+    "BOUND",
+    "LOOK_SECONDS",
+    "SETTLING_SECONDS",
+    "enforce_isolation",
+    "isolation_script",
+    "prepare_isolation",
+    "roles_script",
+]
 
 POLICY = "tenant_isolation"
+SETTLING = "tenant_isolation_settling"
+
+LOOK_SECONDS = 2.0
+"""How often a store that policies do not bind asks whether they do by now; a round trip each."""
+
+SETTLING_SECONDS = 5.0
+"""How long everything is admitted: a store has looked by then, and what it had begun is over."""
+
+BOUND = f"SELECT row_security_active('{SCHEMA}.entries')"
+"""Whether policies bind the role."""
 
 _OWN_TENANT = "tenant_id = nullif(current_setting('zerda.tenant_id', true), '')"
 
@@ -30,41 +51,74 @@ def tenant_tables() -> list[str]:
     return sorted(table.name for table in metadata.sorted_tables if "tenant_id" in table.c)
 
 
-def _statements(table: str) -> Iterator[str]:
-    yield f"ALTER TABLE {SCHEMA}.{table} ENABLE ROW LEVEL SECURITY"
-    yield f"DROP POLICY IF EXISTS {POLICY} ON {SCHEMA}.{table}"
-    yield (
-        f"CREATE POLICY {POLICY} ON {SCHEMA}.{table} USING ({_OWN_TENANT}) "
-        f"WITH CHECK ({_OWN_TENANT})"
+def _preparing(table: str) -> list[str]:
+    """The table's policies, and one that still admits everything."""
+    name = f"{SCHEMA}.{table}"
+    return [
+        f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY",
+        f"DROP POLICY IF EXISTS {POLICY} ON {name}",
+        f"CREATE POLICY {POLICY} ON {name} USING ({_OWN_TENANT}) WITH CHECK ({_OWN_TENANT})",
+        f"DROP POLICY IF EXISTS {SETTLING} ON {name}",
+        f"CREATE POLICY {SETTLING} ON {name} USING (true) WITH CHECK (true)",
+    ]
+
+
+def _enforcing(table: str) -> list[str]:
+    return [f"DROP POLICY IF EXISTS {SETTLING} ON {SCHEMA}.{table}"]
+
+
+def _tables_with(connection: Connection, policy: str) -> set[str]:
+    found = text(
+        "SELECT c.relname FROM pg_class c JOIN pg_policy p ON p.polrelid = c.oid "
+        "WHERE c.relnamespace = to_regnamespace(:schema) AND c.relrowsecurity "
+        "AND p.polname = :policy"
     )
+    with connection.begin():
+        return set(connection.scalars(found, {"schema": SCHEMA, "policy": policy}))
 
 
-def enable_isolation(connection: Connection) -> None:
-    """Set the policies up where they are missing, in the transaction of the caller.
+def _alter(connection: Connection, statements: Sequence[str]) -> None:
+    """Change one table in a transaction of its own: locks on two would wait for each other's."""
+    with connection.begin():
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+
+
+def prepare_isolation(connection: Connection) -> bool:
+    """Set the policies up where they are missing; all rows are still admitted.
 
     Tables that have theirs are left alone: a statement on them would wait for every reader.
+
+    Returns:
+        Whether there is something to enforce, once stores have noticed.
     """
-    done = set(
-        connection.scalars(
-            text(
-                "SELECT c.relname FROM pg_class c JOIN pg_policy p ON p.polrelid = c.oid "
-                "WHERE c.relnamespace = to_regnamespace(:schema) AND c.relrowsecurity "
-                "AND p.polname = :policy"
-            ),
-            {"schema": SCHEMA, "policy": POLICY},
-        )
-    )
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+    done = _tables_with(connection, POLICY)
     for table in tenant_tables():
         if table not in done:
-            for statement in _statements(table):
-                connection.exec_driver_sql(statement)
+            _alter(connection, _preparing(table))
+    return bool(_tables_with(connection, SETTLING))
+
+
+def enforce_isolation(connection: Connection) -> None:
+    """From now on rows of no tenant but the one that is set are admitted."""
+    for table in sorted(_tables_with(connection, SETTLING)):
+        _alter(connection, _enforcing(table))
 
 
 def isolation_script() -> str:
     """The same as SQL, for an administrator."""
-    lines = [line for table in tenant_tables() for line in _statements(table)]
-    return "BEGIN;\n" + "".join(f"{line};\n" for line in lines) + "COMMIT;\n"
+
+    def transactions(statements: Callable[[str], Sequence[str]]) -> str:
+        return "".join(
+            "BEGIN;\n" + "".join(f"{line};\n" for line in statements(table)) + "COMMIT;\n"
+            for table in tenant_tables()
+        )
+
+    return (
+        f"{transactions(_preparing)}-- until the stores that are open have noticed\n"
+        f"SELECT pg_sleep({SETTLING_SECONDS:g});\n{transactions(_enforcing)}"
+    )
 
 
 _WRITTEN = (

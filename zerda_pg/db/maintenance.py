@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from zerda_pg.db import reads
 from zerda_pg.db.changes import begin_write
 from zerda_pg.db.guarded import unhurried
+from zerda_pg.db.reach import lock
 from zerda_pg.db.rows import LEAST_FRACTION
 from zerda_pg.db.writes import discard_many
 from zerda_pg.scope import Scope
@@ -251,6 +253,7 @@ _FADED = """
                 1.0 + :boost * s.access_count)))))) AS left
     ) AS m
     WHERE e.tenant_id = :tenant AND e.id > :after AND e.status = 'active'
+      AND (CAST(:last AS text) IS NULL OR e.id <= :last)
       AND (CAST(:user AS text) IS NULL OR e.user_id = :user)
     ORDER BY e.id
     LIMIT :batch
@@ -271,7 +274,8 @@ def fade(
 ) -> Faded:
     """Fade one batch of a tenant's active entries by id, and discard what has faded away."""
     parameters = {
-        "tenant": scope.tenant_id, "user": scope.user_id, "after": after, "batch": FADE_ROWS,
+        "tenant": scope.tenant_id, "user": scope.user_id, "after": after, "last": None,
+        "batch": FADE_ROWS,
         "clock": clock, "compat": config.compat, "floor": config.min_importance,
         "compat_floor": COMPAT_LEAST_DECAY, "pinned": PINNED_TAG,
         "max_half_lives": MAX_HALF_LIVES, "least_rate": LEAST_RATE, "least": LEAST_FRACTION,
@@ -280,9 +284,13 @@ def fade(
     }  # fmt: skip
     if not dry_run:
         begin_write(connection, scope.tenant_id)  # before any row is locked
-    if dry_run:
-        rows = connection.execute(text(_FADED), parameters).all()
-    else:
+    rows = connection.execute(text(_FADED), parameters).all()
+    last_id = rows[-1].entry_id if rows else None
+    forgotten = _forgotten(rows, config)
+    if rows and not dry_run:
+        # An entry is locked before its state, as every write does it. What comes to be forgotten
+        # meanwhile waits for the next run.
+        locked = lock(connection, scope, forgotten)
         rows = connection.execute(
             text(
                 f"WITH faded AS ({_FADED} FOR NO KEY UPDATE OF s) "
@@ -291,20 +299,20 @@ def fade(
                 "FROM faded WHERE s.tenant_id = :tenant AND s.entry_id = faded.entry_id "
                 "RETURNING s.entry_id, s.importance, s.decay_factor, faded.pinned"
             ),
-            parameters,
+            parameters | {"last": last_id},
         ).all()
-    forgotten = sorted(
+        forgotten = [name for name in _forgotten(rows, config) if name in locked]
+        if forgotten:
+            discard_many(connection, scope, forgotten)
+    return Faded(last_id=last_id, considered=len(rows), forgotten=forgotten)
+
+
+def _forgotten(rows: Sequence[Row[Any]], config: ForgettingConfig) -> list[str]:
+    """Ids of what has faded away."""
+    return sorted(
         row.entry_id
         for row in rows
         if not row.pinned and row.importance * row.decay_factor <= config.deletion_threshold
-    )
-    if forgotten and not dry_run:
-        discard_many(connection, scope, forgotten)
-    return Faded(
-        # a short batch need not be the last: rows may have been deleted while it waited for them
-        last_id=max((row.entry_id for row in rows), default=None),
-        considered=len(rows),
-        forgotten=forgotten,
     )
 
 

@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
 
-from zerda_pg.db.engine import parse_url, translated
-from zerda_pg.db.isolation import enable_isolation
+from zerda_pg.db.engine import admin_engine, parse_url, translated
+from zerda_pg.db.isolation import SETTLING_SECONDS, enforce_isolation, prepare_isolation
 from zerda_pg.db.schema import HEAD, SCHEMA, metadata
 from zerda_pg.errors import (
     AccessDeniedError,
@@ -54,9 +53,6 @@ LOCK_KEY = 0x7A657264615F7067  # "zerda_pg": one migration at a time in a databa
 
 LOCK_WAIT_SECONDS = 600.0
 """How long a process waits for another one's migration before it gives up."""
-
-CONNECT_SECONDS = 10
-"""How long a server may take to answer."""
 
 VERSION_TABLE = f"{SCHEMA}.alembic_version"
 
@@ -105,7 +101,7 @@ def revision_of(url: str) -> str | None:
 
 
 def isolate(url: str) -> None:
-    """Set row-level security up where it is missing; after `upgrade`.
+    """Set row-level security up where it is missing, beside stores at work; after `upgrade`.
 
     Raises:
         AccessDeniedError: If the role does not own the tables.
@@ -113,8 +109,10 @@ def isolate(url: str) -> None:
     """
     engine = _engine(url)
     try:
-        with translated(), _migration_lock(engine), engine.begin() as connection:
-            enable_isolation(connection)
+        with translated(), _migration_lock(engine), engine.connect() as connection:
+            if prepare_isolation(connection):
+                time.sleep(SETTLING_SECONDS)
+                enforce_isolation(connection)
     finally:
         engine.dispose()
 
@@ -143,12 +141,7 @@ def _run(url: str, command: str, revision: str) -> None:
 
 
 def _engine(url: str) -> Engine:
-    return create_engine(
-        parse_url(url),
-        poolclass=NullPool,
-        # nothing here is run often enough to be prepared, which old poolers cannot do
-        connect_args={"connect_timeout": CONNECT_SECONDS, "prepare_threshold": None},
-    )
+    return admin_engine(parse_url(url))
 
 
 def _is_current(connection: Connection) -> bool:

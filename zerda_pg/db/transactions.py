@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection
 
-from zerda_pg.db.engine import BrokenConnectionError, CollisionError
+from zerda_pg.db.engine import PLAIN_TIMES, BrokenConnectionError, CollisionError
+from zerda_pg.db.facts import DatabaseFacts
+from zerda_pg.db.isolation import BOUND, LOOK_SECONDS
 from zerda_pg.errors import AccessDeniedError, DatabaseUnavailableError, ZerdaError
 
 __all__ = ["RETRIED", "Attempts", "LostAnswerError", "TransactionStart"]
 
 ATTEMPTS = 6
-"""Tries of a write that collides with others (deadlock, serialization failure)."""
+"""Tries of what collides with others (deadlock, serialization failure)."""
 
 FIRST_PAUSE_SECONDS = 0.01
 """Doubled with every further try."""
@@ -33,6 +37,32 @@ class TransactionStart:
     """Statements for settings that last for the transaction; empty: the connection has them."""
     isolated: bool = False
     """Whether row-level security applies to the role: then the database must know the tenant."""
+    _look_at: float = math.inf
+    """When to ask again whether it does, by the monotonic clock."""
+    _tell: Callable[[], None] = lambda: None
+
+    def learn(self, facts: DatabaseFacts, found_isolated: Callable[[], None]) -> None:
+        """Take in what the database says of the role and its sessions.
+
+        Args:
+            facts: What it said at open.
+            found_isolated: Called once row-level security is set up, if that comes later.
+        """
+        self.isolated, self._tell = facts.isolated, found_isolated
+        if not facts.exempt:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+        if not facts.plain_times:
+            self.settings = PLAIN_TIMES
+
+    def noticed(self, connection: Connection) -> bool:
+        """Whether row-level security was set up since the last look."""
+        if self.isolated or time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        self.isolated = bool(connection.exec_driver_sql(BOUND).scalar_one())
+        if self.isolated:
+            self._tell()
+        return self.isolated
 
     def needed(self, tenant_id: str | None) -> bool:
         """Whether even a single statement runs in a transaction."""
@@ -44,6 +74,7 @@ class TransactionStart:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if self.settings:
             connection.exec_driver_sql(self.settings)
+        self.noticed(connection)
         if self.isolated and tenant_id is not None:
             connection.exec_driver_sql("SELECT zerda.use_tenant(%(tenant)s)", {"tenant": tenant_id})
 
@@ -74,7 +105,7 @@ class Attempts:
     """
 
     writes: bool
-    whole: bool
+    whole: bool = True
     """Whether it runs in a transaction."""
     _begun: bool = False
     _done: bool = False
@@ -97,7 +128,7 @@ class Attempts:
         sent = self._done if self.whole else self._begun
         self._begun = self._done = False
         if isinstance(error, CollisionError):
-            pause = next(self._pauses, None) if self.writes else None
+            pause = next(self._pauses, None)
             if pause is None:
                 raise error
             return pause

@@ -10,18 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, delete, func, select, text, update
-from sqlalchemy.dialects.postgresql import insert
 
 from zerda_pg.db.changes import begin_write, record_changes
 from zerda_pg.db.facts import DatabaseFacts
+from zerda_pg.db.links import insert_edge
+from zerda_pg.db.reach import lock, visible
 from zerda_pg.db.reads import fetch_entry
 from zerda_pg.db.rows import dump_rows
-from zerda_pg.db.schema import (
-    edges,
-    embeddings,
-    entries,
-    entry_state,
-)
+from zerda_pg.db.schema import embeddings, entries, entry_state
 from zerda_pg.db.vectors import HalfvecArrayParam, HalfvecParam
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.errors import ConflictError, NotFoundError
@@ -32,13 +28,10 @@ __all__ = [
     "correct",
     "discard",
     "discard_many",
-    "insert_sequence",
     "invalidate",
     "put_entries",
     "record_access",
-    "relate",
     "restore",
-    "unrelate",
 ]
 
 
@@ -112,19 +105,24 @@ def correct(
 
     Raises:
         NotFoundError: If the scope has no such entry.
+        AccessDeniedError: If it is everyone's and the scope is a user's.
         ConflictError: If it is not at `if_version`.
     """
     tenant = scope.tenant_id
     recorded = begin_write(connection, tenant, None if vector is None else vector[0])
     where = (entries.c.tenant_id == tenant, entries.c.id == entry_id)
-    version = connection.scalar(
-        select(entries.c.version).where(*where, _visible(scope)).with_for_update(key_share=True)
-    )
-    if version is None:
+    found = connection.execute(
+        select(entries.c.version, entries.c.user_id)
+        .where(*where, visible(scope))
+        .with_for_update(key_share=True)
+    ).one_or_none()
+    if found is None:
         raise scope.missing(entry_id)
-    if if_version is not None and version != if_version:
+    if not scope.owns(found.user_id):
+        raise scope.refused(entry_id)
+    if if_version is not None and found.version != if_version:
         raise ConflictError(
-            f"entry {entry_id!r} is at version {version}, not {if_version}: read it again"
+            f"entry {entry_id!r} is at version {found.version}, not {if_version}: read it again"
         )
     clock = connection.scalar(select(func.clock_timestamp()))
     connection.execute(
@@ -134,7 +132,7 @@ def correct(
     connection.execute(
         update(entries)
         .where(*where)
-        .values(version=version + 1, recorded_at=clock, updated_at=clock, **columns)
+        .values(version=found.version + 1, recorded_at=clock, updated_at=clock, **columns)
     )
     if state:
         connection.execute(
@@ -206,37 +204,15 @@ def _replace_vector(
     )
 
 
-def _visible(scope: Scope) -> Any:
-    """A user's scope reaches that user's entries and those without a user."""
-    if scope.user_id is None:
-        return text("true")
-    return (entries.c.user_id.is_(None)) | (entries.c.user_id == scope.user_id)
-
-
-def _lock(connection: Connection, scope: Scope, ids: Sequence[str]) -> set[str]:
-    """Lock the visible ones of these entries, in the order of their ids."""
-    found = connection.scalars(
-        select(entries.c.id)
-        .where(
-            entries.c.tenant_id == scope.tenant_id,
-            entries.c.id == func.any(list(ids)),
-            _visible(scope),
-        )
-        .order_by(entries.c.id)
-        .with_for_update(key_share=True)
-    )
-    return set(found)
-
-
 def discard(connection: Connection, scope: Scope, entry_id: str) -> bool:
     """Hide an entry; False if it is not there."""
     return discard_many(connection, scope, [entry_id]) > 0
 
 
 def discard_many(connection: Connection, scope: Scope, ids: Sequence[str]) -> int:
-    """Hide entries; how many of them are there."""
+    """Hide entries; how many of them are there, and are the scope's own."""
     recorded = begin_write(connection, scope.tenant_id)
-    found = sorted(_lock(connection, scope, ids))
+    found = [name for name, own in lock(connection, scope, ids).items() if own]
     if found:
         hidden = connection.scalars(
             update(entries)
@@ -257,7 +233,7 @@ def discard_many(connection: Connection, scope: Scope, ids: Sequence[str]) -> in
 def restore(connection: Connection, scope: Scope, entry_id: str) -> bool:
     """Bring a discarded entry back to what it was; False if it is not there."""
     recorded = begin_write(connection, scope.tenant_id)
-    if not _lock(connection, scope, [entry_id]):
+    if not lock(connection, scope, [entry_id]).get(entry_id):
         return False
     brought_back = connection.execute(
         text(
@@ -280,13 +256,25 @@ def invalidate(
 
     Raises:
         NotFoundError: If either is not there.
+        AccessDeniedError: If the entry is everyone's and the scope is a user's.
+        ConflictError: If the entry has itself replaced the other one.
     """
     recorded = begin_write(connection, scope.tenant_id)
     wanted = [entry_id] if by is None else [entry_id, by]
-    found = _lock(connection, scope, wanted)
+    found = lock(connection, scope, wanted)
     for name in wanted:
         if name not in found:
             raise scope.missing(name)
+    if not found[entry_id]:
+        raise scope.refused(entry_id)
+    if by is not None and connection.scalar(
+        text("SELECT zerda.replaced_by(:tenant, :by, ARRAY[:id])"),
+        {"tenant": scope.tenant_id, "by": by, "id": entry_id},
+    ):
+        raise ConflictError(
+            f"by: entry {entry_id!r} has itself replaced {by!r}: write {by!r} again with "
+            f"supersedes={entry_id!r}, which brings it back"
+        )
     clock = connection.scalar(select(func.clock_timestamp()))
     ended = connection.scalar(
         text("SELECT zerda.supersede(:tenant, :id, :since, :clock)"),
@@ -295,88 +283,11 @@ def invalidate(
     if recorded and ended:
         record_changes(connection, scope.tenant_id, [entry_id], "superseded")
     if by is not None:
-        _insert_edge(connection, scope, entry_id, by, "invalidated_by", 1.0)
+        insert_edge(connection, scope, entry_id, by, "invalidated_by", 1.0)
     entry = fetch_entry(connection, scope, entry_id)
     if entry is None:
         raise NotFoundError(f"entry {entry_id!r} has expired")
     return entry
-
-
-def relate(
-    connection: Connection, scope: Scope, source_id: str, target_id: str, relation: str,
-    weight: float,
-) -> None:  # fmt: skip
-    """Link two entries; a second time sets the weight.
-
-    Raises:
-        NotFoundError: If either is not there.
-    """
-    recorded = begin_write(connection, scope.tenant_id)
-    found = _lock(connection, scope, [source_id, target_id])
-    for name in (source_id, target_id):
-        if name not in found:
-            raise scope.missing(name)
-    _insert_edge(connection, scope, source_id, target_id, relation, weight)
-    if recorded:
-        record_changes(connection, scope.tenant_id, [source_id], "related")
-
-
-def _insert_edge(
-    connection: Connection, scope: Scope, source_id: str, target_id: str, relation: str,
-    weight: float,
-) -> None:  # fmt: skip
-    new = insert(edges).values(
-        tenant_id=scope.tenant_id,
-        source_id=source_id,
-        relation=relation,
-        target_id=target_id,
-        weight=weight,
-        metadata={},
-        created_at=func.now(),
-    )
-    connection.execute(
-        new.on_conflict_do_update(
-            index_elements=["tenant_id", "source_id", "relation", "target_id"],
-            set_={"weight": new.excluded.weight},
-        )
-    )
-
-
-def insert_sequence(connection: Connection, scope: Scope, ids: Sequence[str]) -> None:
-    """Link each entry to the next by `precedes`; links that exist stay."""
-    if len(ids) < 2:
-        return
-    connection.execute(
-        text(
-            "INSERT INTO zerda.edges "
-            "(tenant_id, source_id, relation, target_id, weight, metadata, created_at) "
-            "SELECT :tenant, pair.source_id, 'precedes', pair.target_id, 1.0, '{}', now() "
-            "FROM unnest(CAST(:sources AS text[]), CAST(:targets AS text[])) "
-            "AS pair (source_id, target_id) ORDER BY 2, 4 "
-            "ON CONFLICT (tenant_id, source_id, relation, target_id) DO NOTHING"
-        ),
-        {"tenant": scope.tenant_id, "sources": list(ids[:-1]), "targets": list(ids[1:])},
-    )
-
-
-def unrelate(
-    connection: Connection, scope: Scope, source_id: str, target_id: str, relation: str
-) -> bool:
-    """Remove a link; False if it is not there."""
-    recorded = begin_write(connection, scope.tenant_id)
-    if len(_lock(connection, scope, [source_id, target_id])) < 2:
-        return False
-    removed = connection.execute(
-        delete(edges).where(
-            edges.c.tenant_id == scope.tenant_id,
-            edges.c.source_id == source_id,
-            edges.c.relation == relation,
-            edges.c.target_id == target_id,
-        )
-    )
-    if recorded and removed.rowcount:
-        record_changes(connection, scope.tenant_id, [source_id], "unrelated")
-    return removed.rowcount > 0
 
 
 def record_access(

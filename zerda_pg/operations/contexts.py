@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import numpy as np
@@ -253,6 +254,10 @@ def _state(scope: Scope, options: SearchOptions, entry: MemoryEntry) -> Steps[st
     """What keeps an entry out that no filter keeps out."""
     if entry.status is Status.DISCARDED:
         return "it is discarded: restore brings it back"
+    present = options.known_at is None and options.valid_at is None
+    begins = entry.valid_from
+    if present and begins is not None and begins > (options.now or datetime.now(UTC)):
+        return f"it is true only from {begins:%Y-%m-%d} on: valid_at asks for what is true then"
     past = options.known_at is not None or (
         options.valid_at is not None
         and (entry.valid_to is None or options.valid_at < entry.valid_to)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from zerda_pg.clock import aware, parse_time, to_epoch
 from zerda_pg.core import Core
-from zerda_pg.db import erasure, reads, writes
+from zerda_pg.db import erasure, links, reads, writes
 from zerda_pg.db.rows import stored_fraction
 from zerda_pg.db.schema import entries
 from zerda_pg.entry import MemoryEntry, Status
@@ -222,13 +222,13 @@ def relate(
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < 1e9:
         raise ValueError(f"weight must be a number from 0, got {weight!r}")
     work = (scope, source_id, target_id, relation, float(weight))
-    yield from write(lambda c: writes.relate(c, *work))
+    yield from write(lambda c: links.relate(c, *work))
 
 
 def unrelate(scope: Scope, source_id: str, target_id: str, relation: str) -> Steps[bool]:
     """Remove a link."""
     _check_edge(source_id, target_id, relation)
-    return (yield from write(lambda c: writes.unrelate(c, scope, source_id, target_id, relation)))
+    return (yield from write(lambda c: links.unrelate(c, scope, source_id, target_id, relation)))
 
 
 def _check_edge(source_id: str, target_id: str, relation: str) -> None:

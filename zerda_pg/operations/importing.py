@@ -15,8 +15,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from zerda_pg.core import Core
-from zerda_pg.db import maintenance, reads, writes
-from zerda_pg.errors import AlreadyExistsError, NotFoundError
+from zerda_pg.db import links, maintenance, reads, writes
+from zerda_pg.db.engine import sqlstate
+from zerda_pg.errors import AlreadyExistsError, NotFoundError, ZerdaError
 from zerda_pg.ids import check_id
 from zerda_pg.operations import restoring
 from zerda_pg.operations.batches import BATCH_CHARACTERS, BATCH_ROWS, write_batch
@@ -257,11 +258,18 @@ def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield batch
 
 
+_OF_A_LINE = (ValueError, NotFoundError, AlreadyExistsError)
+_SUPERSEDING = ("ZD006", "ZD007")
+"""SQLSTATEs of `zerda.put_entries` for what an entry may not supersede."""
+
+
 def _write(core: Core, scope: Scope, lines: Sequence[Line], run: Import) -> Steps[None]:
     """Write a batch; where the database refuses one of its lines, write the others without it."""
     try:
         yield from _write_together(core, scope, lines, run)
-    except (ValueError, NotFoundError, AlreadyExistsError) as error:
+    except (ValueError, ZerdaError) as error:
+        if not (isinstance(error, _OF_A_LINE) or sqlstate(error) in _SUPERSEDING):
+            raise
         if len(lines) == 1:
             run.reject(lines[0].number, error)
             return
@@ -273,10 +281,10 @@ def _write(core: Core, scope: Scope, lines: Sequence[Line], run: Import) -> Step
 def _write_together(core: Core, scope: Scope, lines: Sequence[Line], run: Import) -> Steps[None]:
     """One transaction: the entries, and the links of each conversation."""
     known: set[str] = set()
-    if run.if_exists == "keep":  # what is there need not be embedded again
+    if run.if_exists == "keep":  # what is there, and supersedes nothing, need not be embedded again
         ids = [line.draft.entry.id for line in lines]
         known = set((yield from read(lambda c: reads.fetch_entries(c, scope, ids))))
-    fresh = [line for line in lines if line.draft.entry.id not in known]
+    fresh = [line for line in lines if line.draft.supersedes or line.draft.entry.id not in known]
     before = yield from _last_messages(scope, lines, run)
     stored = {line.number: line.draft.entry.id for line in lines}
 
@@ -284,7 +292,7 @@ def _write_together(core: Core, scope: Scope, lines: Sequence[Line], run: Import
         stored.update((fresh[w.n].number, w.id) for w in written)
         for session, previous in before.items():
             talk = [stored[line.number] for line in lines if line.session == session]
-            writes.insert_sequence(connection, scope, [*previous, *talk])
+            links.insert_sequence(connection, scope, [*previous, *talk])
 
     if fresh:
         done = yield from write_batch(

@@ -16,6 +16,7 @@ from zerda_pg.clock import parse_time
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, models, portable
 from zerda_pg.db.changes import begin_write, record_changes
+from zerda_pg.db.engine import sqlstate
 from zerda_pg.db.facts import Model
 from zerda_pg.db.models import Unembedded
 from zerda_pg.db.portable import SECTIONS
@@ -275,8 +276,7 @@ def _store(core: Core, lines: Sequence[Line], run: Restore) -> Steps[None]:
 
 def _tells_of_a_value(error: ZerdaError) -> bool:
     """Whether the database refused a row, and not the work as such."""
-    state = getattr(getattr(error.__cause__, "orig", None), "sqlstate", None)
-    return str(state)[:2] in _REFUSED
+    return sqlstate(error)[:2] in _REFUSED
 
 
 def _store_rows(lines: Sequence[Line], run: Restore) -> Steps[None]:

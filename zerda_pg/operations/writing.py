@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from zerda_pg.clock import parse_time
 from zerda_pg.core import Core
-from zerda_pg.db import maintenance, reads, writes
+from zerda_pg.db import links, maintenance, reads, writes
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.errors import InvalidContentError, ZerdaError
 from zerda_pg.ids import check_id
@@ -168,7 +168,7 @@ def _linked(scope: Scope, last: str | None) -> After:
 
     def after(connection: Connection, written: Sequence[writes.Written]) -> None:
         before = [] if last is None else [last]
-        writes.insert_sequence(connection, scope, [*before, *(w.id for w in written)])
+        links.insert_sequence(connection, scope, [*before, *(w.id for w in written)])
 
     return after
 

@@ -10,7 +10,7 @@ postings AS
 (SELECT drivers.lexeme AS lexeme, matching.id AS id 
 FROM drivers JOIN LATERAL (SELECT e.id AS id 
 FROM zerda.entries AS e 
-WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND e.status IN ('active') AND (e.valid_to IS NULL OR e.valid_to > now()) AND (e.search @@ drivers.term) 
+WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND (e.valid_from IS NULL OR e.valid_from <= now()) AND (e.status = 'active' AND (e.valid_to IS NULL OR e.valid_to > now()) OR e.status = 'superseded' AND e.valid_to > now()) AND (e.search @@ drivers.term) 
  LIMIT 4000) AS matching ON drivers.drives), 
 size AS 
 (SELECT coalesce(nullif((SELECT zerda.tenants.entries_counted 
@@ -28,7 +28,7 @@ FROM postings GROUP BY postings.lexeme) AS frequency ON frequency.lexeme = drive
 dense AS 
 (SELECT v.entry_id AS id, v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) AS distance, true AS exact 
 FROM zerda.embeddings AS v 
-WHERE v.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (v.expires_at IS NULL OR v.expires_at > now()) AND v.status IN ('active') AND (v.valid_to IS NULL OR v.valid_to > now()) AND v.model_id = %(model)s::INTEGER ORDER BY v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) 
+WHERE v.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (v.expires_at IS NULL OR v.expires_at > now()) AND (v.valid_from IS NULL OR v.valid_from <= now()) AND (v.status = 'active' AND (v.valid_to IS NULL OR v.valid_to > now()) OR v.status = 'superseded' AND v.valid_to > now()) AND v.model_id = %(model)s::INTEGER ORDER BY v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) 
  LIMIT 100), 
 matched AS 
 (SELECT postings.id AS id, sum(idf.idf) AS lexical, bit_or(CAST(1 AS BIGINT) << CAST(idf.place - 1 AS INTEGER)) AS matched 
@@ -40,7 +40,7 @@ FROM matched ORDER BY matched.lexical DESC, matched.id
 recent AS 
 (SELECT e.id AS id 
 FROM zerda.entries AS e 
-WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND e.status IN ('active') AND (e.valid_to IS NULL OR e.valid_to > now()) ORDER BY e.created_at DESC, e.id DESC 
+WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND (e.valid_from IS NULL OR e.valid_from <= now()) AND (e.status = 'active' AND (e.valid_to IS NULL OR e.valid_to > now()) OR e.status = 'superseded' AND e.valid_to > now()) ORDER BY e.created_at DESC, e.id DESC 
  LIMIT 20), 
 seeds AS 
 (SELECT best_lexical.id AS id 
@@ -96,7 +96,7 @@ FROM zerda.embedding_models
 WHERE zerda.embedding_models.id = %(model)s::INTEGER) END AS model_state 
 FROM found JOIN LATERAL (SELECT e.tenant_id AS tenant_id, e.id AS id, e.version AS version, e.memory_type AS memory_type, e.kind AS kind, e.content AS content, e.body AS body, e.session_id AS session_id, e.user_id AS user_id, e.agent_id AS agent_id, e.tags AS tags, e.metadata AS metadata, e.language AS language, e.status AS status, e.created_at AS created_at, e.recorded_at AS recorded_at, e.updated_at AS updated_at, e.valid_from AS valid_from, e.valid_to AS valid_to, e.invalidated_at AS invalidated_at, e.expires_at AS expires_at, e.discarded_at AS discarded_at, e.content_hash AS content_hash, e.search AS search 
 FROM zerda.entries AS e 
-WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND e.status IN ('active') AND (e.valid_to IS NULL OR e.valid_to > now()) AND e.id = found.id 
+WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND (e.valid_from IS NULL OR e.valid_from <= now()) AND (e.status = 'active' AND (e.valid_to IS NULL OR e.valid_to > now()) OR e.status = 'superseded' AND e.valid_to > now()) AND e.id = found.id 
  LIMIT 1) AS entry ON true JOIN LATERAL (SELECT s.tenant_id AS tenant_id, s.entry_id AS entry_id, s.importance AS importance, s.original_importance AS original_importance, s.decay_factor AS decay_factor, s.access_count AS access_count, s.last_access AS last_access 
 FROM zerda.entry_state AS s 
 WHERE s.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND s.entry_id = found.id 

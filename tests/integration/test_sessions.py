@@ -1,0 +1,101 @@
+"""Sessions as others set them up: their time zone, their date style, their options."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+import pytest
+from conftest import plain
+from drivers import KINDS, opened
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from zerda_pg import AccessDeniedError, AsyncMemoryStore, Memory, MemoryStore
+
+FIRST, LAST = (moment.replace(tzinfo=UTC) for moment in (datetime.min, datetime.max))
+"""In a zone west or east of Greenwich they are outside the calendar."""
+
+OURS = "-c timezone=Asia/Kolkata -c datestyle=SQL,DMY"
+
+
+def comes_back(memory: Memory, tmp_path: Path) -> None:
+    """Written, read by every way, and taken out and in again."""
+    memory.add("The deploy failed", id="e", valid_from=FIRST, expires_at=LAST)
+    memory.update("e", kind="fact")
+    for entry in (
+        memory.get("e"),
+        memory.entries()[0],
+        memory.search("deploy")[0].entry,
+        memory.build_context("deploy").entries[0],
+    ):
+        assert entry is not None
+        assert (entry.valid_from, entry.expires_at) == (FIRST, LAST)
+    assert memory.search("deploy", valid_at=LAST, known_at=LAST, now=FIRST)
+    memory.export(tmp_path / "export.jsonl")
+    memory.clear()
+    assert memory.import_file(tmp_path / "export.jsonl")["created"] == 1
+    entry = memory.get("e")
+    assert entry is not None
+    assert (entry.valid_from, entry.expires_at) == (FIRST, LAST)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_zone_and_a_style_in_the_environment(
+    kind: str, database: str, zone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGTZ", zone)
+    monkeypatch.setenv("PGDATESTYLE", "SQL, DMY")
+    with opened(kind, database) as store:
+        comes_back(store.tenant("acme"), tmp_path)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
+def test_a_zone_and_a_style_of_the_database(database: str, zone: str, tmp_path: Path) -> None:
+    with psycopg.connect(plain(database), autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {name} SET timezone TO '{zone}'".encode())
+        connection.execute(f"ALTER DATABASE {name} SET datestyle TO 'German'".encode())
+    for prepare in (True, False):
+        with MemoryStore.open(database, embedder="hashing", prepare=prepare) as store:
+            comes_back(store.tenant(f"acme {prepare}"), tmp_path)
+
+
+def test_an_engine_of_ones_own(database: str, tmp_path: Path) -> None:
+    """It reads them, and its sessions stay as they are."""
+    engine = create_engine(make_url(database), connect_args={"options": OURS}, pool_size=1)
+    with MemoryStore.open(engine=engine, embedder="hashing") as store:
+        comes_back(store.tenant("acme"), tmp_path)
+        store.flush()
+    with engine.connect() as connection:
+        assert connection.scalar(text("SHOW timezone")) == "Asia/Kolkata"
+        assert connection.scalar(text("SHOW datestyle")) == "SQL, DMY"
+    engine.dispose()
+
+
+def test_an_async_engine_of_ones_own(database: str) -> None:
+    async def run() -> None:
+        engine = create_async_engine(make_url(database), connect_args={"options": OURS})
+        async with AsyncMemoryStore.open(engine=engine, embedder="hashing") as store:
+            memory = store.tenant("acme")
+            await memory.add("The deploy failed", id="e", valid_from=FIRST, expires_at=LAST)
+            entry = (await memory.search("deploy"))[0].entry
+            assert (entry.valid_from, entry.expires_at) == (FIRST, LAST)
+        await engine.dispose()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_options_of_the_url_hold_beside_our_own(kind: str, database: str) -> None:
+    with opened(kind, database) as store:
+        store.tenant("acme").add("The deploy failed", id="e", expires_at=LAST)
+    options = {"options": "-c default_transaction_read_only=on"}
+    url = make_url(database).update_query_dict(options).render_as_string(False)
+    with opened(kind, url) as store:
+        assert store.tenant("acme").search("deploy")[0].entry.expires_at == LAST
+        with pytest.raises(AccessDeniedError, match="read-only"):
+            store.tenant("acme").add("x")
