@@ -1,4 +1,4 @@
-"""What a store takes on disk: bytes a row of each table and index, and in all for an entry.
+"""What a store takes: bytes a row of each table and index, and bytes and milliseconds an entry.
 
     python -m benchmarks.speed.size [--entries 50000]
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,20 @@ def main() -> None:
     with database_server(), temporary_database() as url:
         before = size_of(url)
         ours = Ours(url)
+        start = time.perf_counter()
         ours.bulk(data)
+        filled = time.perf_counter() - start
         ours.store.tenant("talks").add_messages(
             [{"role": "user", "text": data.texts[n] + f" {n}"} for n in range(MESSAGES)],
             session_id="one",
         )
+        start = time.perf_counter()
         report = ours.store.maintain()
+        maintained = time.perf_counter() - start
         ours.close()
         result = about() | {"indexed": report["indexed"], **measured(url)}
+        result["add_many_ms_an_entry"] = round(filled / len(data) * 1000, 3)
+        result["maintain_ms_an_entry"] = round(maintained / result["entries"] * 1000, 3)
         result["database_mb"] = round(size_of(url) - before, 1)
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "size.json").write_text(json.dumps(result, indent=2) + "\n")
@@ -100,6 +107,8 @@ def show(result: dict[str, Any]) -> None:
             name = "HNSW of a tenant" if r["what"] == "hnsw" else f"`{r['name']}`"
             print(f"| {name} | {r['what']} | {r['rows']} | {r['bytes'] / r['rows']:.0f} |")
     print(f"\nbytes an entry, in all, without HNSW: {result['bytes_an_entry']}")
+    print(f"ms an entry by add_many, vectors given: {result['add_many_ms_an_entry']}")
+    print(f"ms an entry by the first maintain: {result['maintain_ms_an_entry']}")
     print(f"bytes a vector in an HNSW index: {result['hnsw_bytes_a_vector']}")
 
 
