@@ -93,6 +93,12 @@ def _faults(statement: Node, catalog: Catalog) -> Iterator[str]:
             yield from _unstable(kind, node, catalog)
         if kind == "InsertStmt" and "selectStmt" in node and _writes(node.get("withClause")):
             yield "WITH that writes, before INSERT"
+        if kind == "InsertStmt" and _copied(node, catalog):
+            yield f"COPY, which row-level security refuses: {node['relation']['relname']}"
+        if kind == "InsertStmt" and _asks_another(node, catalog):
+            yield f"INSERT of what a subquery decides: {node['relation']['relname']}"
+        if kind in {"UpdateStmt", "DeleteStmt"} and _compares_rows(node):
+            yield f"rows IN a subquery: {node['relation']['relname']}"
         if kind == "MergeStmt":
             yield "MERGE"
         if kind == "CommonTableExpr" and {"cycle_clause", "search_clause"} & node.keys():
@@ -172,6 +178,32 @@ def _inserted(node: Node) -> Iterator[str]:
         # of a table of the SELECT, which has been looked at, or what it was told
         if _columns(value) and "tenant_id" not in _columns(value)[0]:
             yield f"the tenant that is inserted comes from elsewhere: {table}"
+
+
+def _copied(node: Node, catalog: Catalog) -> bool:
+    """Whether rows come from no table of the tenant, and go in by COPY therefore."""
+    source = node.get("selectStmt", {}).get("SelectStmt", {"valuesLists": []})
+    read = {found["relname"] for kind, found in _nodes(source) if kind == "RangeVar"}
+    return (
+        "valuesLists" not in source
+        and node["relation"]["relname"] in catalog.tables
+        and not read & catalog.tables
+        and not {"onConflictClause", "returningList"} & node.keys()
+    )
+
+
+def _asks_another(node: Node, catalog: Catalog) -> bool:
+    """Whether a subquery reads a table beside those of the FROM: a join of unknown kind."""
+    source = node.get("selectStmt", {}).get("SelectStmt", {})
+    asked = [found for kind, found in _nodes(source) if kind == "SubLink"]
+    return all(
+        catalog.tables & {found["relname"] for kind, found in _nodes(part) if kind == "RangeVar"}
+        for part in (source.get("fromClause", []), asked)
+    )
+
+
+def _compares_rows(node: Node) -> bool:
+    return any(k == "SubLink" and "RowExpr" in s.get("testexpr", {}) for k, s in _nodes(node))
 
 
 def _conjuncts(condition: Node) -> list[Node]:
