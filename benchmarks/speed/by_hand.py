@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,10 +51,11 @@ class ByHand:
 
     def bulk(self, data: Data) -> None:
         """Binary COPY into the same tables with the same indexes, a transaction a tenant."""
-        for tenant, rows in data.rows_of().items():
-            self._copy(tenant, rows, data)
+        for rows in data.rows_of().values():
+            self.copy(rows, data)
 
-    def _copy(self, tenant: str, rows: list[int], data: Data) -> None:
+    def copy(self, rows: Iterable[int], data: Data) -> None:
+        """Rows in the order given, in one transaction."""
         now = datetime.now(UTC)
         tables: list[tuple[str, list[str], Any]] = [
             (
@@ -62,24 +64,25 @@ class ByHand:
                  "text[]", "jsonb", "text", "text", "timestamptz", "timestamptz", "timestamptz",
                  "bytea"],
                 lambda row: (
-                    tenant, str(row), 1, "semantic", None, psycopg.types.json.Json(data.texts[row]),
-                    data.texts[row], None, None, None, [], psycopg.types.json.Jsonb({}), "english",
-                    "active", now, now, now, row.to_bytes(16, "big"),
+                    data.tenants[row], str(row), 1, "semantic", None,
+                    psycopg.types.json.Json(data.texts[row]), data.texts[row], None, None, None,
+                    [], psycopg.types.json.Jsonb({}), "english", "active", now, now, now,
+                    row.to_bytes(16, "big"),
                 ),
             ),
             (
                 "COPY zerda.entry_state (tenant_id, entry_id, importance, original_importance, "
                 "decay_factor, access_count, last_access) FROM STDIN (FORMAT BINARY)",
                 ["text", "text", "float8", "float8", "float8", "int8", "timestamptz"],
-                lambda row: (tenant, str(row), 0.5, 0.5, 1.0, 0, now),
+                lambda row: (data.tenants[row], str(row), 0.5, 0.5, 1.0, 0, now),
             ),
             (
                 "COPY zerda.embeddings (tenant_id, entry_id, model_id, embedding, truncated, "
                 "memory_type, status) FROM STDIN (FORMAT BINARY)",
                 ["text", "text", "int4", "halfvec", "bool", "text", "text"],
                 lambda row: (
-                    tenant, str(row), self.model_id, HalfVector(data.vectors[row]), False,
-                    "semantic", "active",
+                    data.tenants[row], str(row), self.model_id, HalfVector(data.vectors[row]),
+                    False, "semantic", "active",
                 ),
             ),
         ]  # fmt: skip
