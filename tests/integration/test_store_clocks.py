@@ -162,10 +162,23 @@ def test_a_superseded_memory_never_outranks_its_successor(anymemory: Memory) -> 
     anymemory.add("The office city is Oslo", id="old", timestamp=MARCH, importance=1.0)
     anymemory.add("We moved to Rome", id="new", timestamp=JANUARY, supersedes="old", importance=0.1)
     hits = anymemory.search("office city", filter={"status": ["active", "superseded"]})
-    ids = [h.entry.id for h in hits]
-    assert "old" in ids
-    if "new" in ids:
-        assert ids.index("new") < ids.index("old")
+    assert [h.entry.id for h in hits] == ["new", "old"]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_a_superseded_memory_comes_with_what_replaced_it(anymemory: Memory, mode: str) -> None:
+    """Also where no arm finds that, and where what stands between them is not asked for."""
+    for number in range(30):
+        anymemory.add(f"The office city has a park called p{number}")
+    anymemory.add("The office city is Oslo", id="first")
+    anymemory.add("Nine nice nights", id="second", supersedes="first")
+    anymemory.add("We moved", id="third", supersedes="second")
+    anymemory.discard("second")
+    asked: dict[str, Any] = {"filter": {"status": ["active", "superseded"]}, "mode": mode}
+    ids = [h.entry.id for h in anymemory.search("office city Oslo", k=5, **asked)]
+    assert "second" not in ids
+    assert ids[ids.index("first") - 1] == "third"
+    assert [h.entry.id for h in anymemory.search("office city Oslo", k=1, **asked)] == ["third"]
 
 
 def test_expired_entries_are_hidden_everywhere(anymemory: Memory) -> None:

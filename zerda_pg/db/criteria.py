@@ -34,7 +34,15 @@ from zerda_pg.filters import Filter
 from zerda_pg.scope import Scope
 from zerda_pg.text import dump_json
 
-__all__ = ["Criteria", "active_now", "conditions", "entry_only", "now", "visible"]
+__all__ = [
+    "Criteria",
+    "active_now",
+    "admits_superseded",
+    "conditions",
+    "entry_only",
+    "now",
+    "visible",
+]
 
 _ENTRY_ONLY = ("tags_any", "tags_all", "created_from", "created_to", "metadata")
 """Filters on columns that `entries` has and `embeddings` does not repeat."""
@@ -79,7 +87,7 @@ class Criteria:
             for word, operand in condition.items()
         )
         clocks = (self.valid_at is None, self.known_at is None, self.now is None)
-        return present, operators, clocks, self.scope.user_id is None
+        return present, operators, clocks, admits_superseded(self), self.scope.user_id is None
 
     @property
     def statuses(self) -> list[str] | None:
@@ -226,6 +234,13 @@ def _time_conditions(
     elif criteria.filter.status is None:
         found += [_begun(table, now(criteria)), _in_force(criteria, table)]
     return found
+
+
+def admits_superseded(criteria: Criteria) -> bool:
+    """Whether an entry may be admitted beside what replaced it."""
+    statuses = criteria.statuses
+    past = criteria.valid_at is not None or criteria.known_at is not None
+    return past if statuses is None else "superseded" in statuses
 
 
 def _begun(table: FromClause, at: ColumnElement[Any]) -> ColumnElement[bool]:

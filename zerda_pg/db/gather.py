@@ -7,6 +7,7 @@
     dense      the entries nearest by cosine, by the raw distance
     recent     the newest entries
     graph      what stands next to the best of lexical and dense: turns of the session, edges
+    successors where superseded entries are asked for: what replaced those found
 
 The union is then joined once to state and vectors. Every arm has a limit, so that the cost is
 bounded whatever the size of the store; every query block names the tenant.
@@ -38,7 +39,7 @@ from sqlalchemy.dialects.postgresql import REGCONFIG, aggregate_order_by
 from sqlalchemy.sql.selectable import FromClause
 
 from zerda_pg.db.compiled import compiled
-from zerda_pg.db.criteria import Criteria, now
+from zerda_pg.db.criteria import Criteria, admits_superseded, now
 from zerda_pg.db.gather_arms import (
     Arms,
     approximate_arm,
@@ -52,7 +53,7 @@ from zerda_pg.db.gather_arms import (
     rows_limit,
     term_bit,
 )
-from zerda_pg.db.gather_graph import degree, graph_arm, successors
+from zerda_pg.db.gather_graph import degree, graph_arm, replaced, successors
 from zerda_pg.db.rows import whole
 from zerda_pg.db.schema import (
     embedding_models,
@@ -65,7 +66,7 @@ from zerda_pg.db.schema import (
 from zerda_pg.scoring.cues import NAME_CHARACTERS
 from zerda_pg.scoring.hybrid import SHORT_BYTES
 
-__all__ = ["Arms", "GatherShape", "gather_sql"]
+__all__ = ["ARM_BITS", "Arms", "GatherShape", "gather_sql"]
 
 HEAD = 240
 """Characters of a body that ranking sees: who speaks, and whether a value is told. Where only
@@ -167,8 +168,11 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
         arms.append(("recent", recent_arm(criteria, limits)))
     if shape.graph and best:
         arms.append(("graph", graph_arm(best, limits)))
-    bits = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8}
-    parts: list[Any] = [_found_by(name, cte, bits[name]) for name, cte in arms]
+    chain: CTE | None = None
+    if admits_superseded(criteria):
+        chain = replaced([select(arm.c.id) for _, arm in arms])
+        arms.append(("successors", chain))
+    parts: list[Any] = [_found_by(name, cte) for name, cte in arms]
     if matched is not None:
         # Every match lends its score to whatever arm found it, by one aggregate: a join of CTEs,
         # whose sizes the planner cannot know, became a nested loop of 450,000 comparisons.
@@ -190,11 +194,15 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
         .having(func.bit_or(every.c.arm) > constant("0"))
         .cte("found")
     )
-    scored = _signals(criteria, shape, vector_schema, found, idf=idf, dense=dense)
+    scored = _signals(criteria, shape, vector_schema, found, idf=idf, dense=dense, chain=chain)
     return _completed(scored, criteria, shape, vector_schema)
 
 
-def _found_by(name: str, arm: CTE, bit: int) -> Select[Any]:
+ARM_BITS = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8, "successors": 16}
+"""By which a candidate says what found it."""
+
+
+def _found_by(name: str, arm: CTE) -> Select[Any]:
     """An arm's entries; the dense one knows how far they are, the graph next to what they stand."""
     none = constant("NULL::double precision")
     near: tuple[Any, ...] = (constant("NULL::text"), constant("NULL::integer"))
@@ -202,7 +210,7 @@ def _found_by(name: str, arm: CTE, bit: int) -> Select[Any]:
         near = (arm.c.seed, arm.c.step)
     return select(
         arm.c.id,
-        constant(str(bit)).label("arm"),
+        constant(str(ARM_BITS[name])).label("arm"),
         none.label("lexical"),
         constant("NULL::bigint").label("matched"),
         (arm.c.distance if name == "dense" else none).label("distance"),
@@ -228,6 +236,7 @@ def _signals(
     *,
     idf: CTE | None,
     dense: CTE | None,
+    chain: CTE | None,
 ) -> CTE:
     """The union joined once to entries, state and vectors, a row a candidate."""
     clock = now(criteria)
@@ -327,7 +336,7 @@ def _signals(
             func.octet_length(e.c.body).label("bytes"),
             func.left(e.c.body, rows_limit(HEAD)).label("head"),
             found.c.seeds, found.c.steps,
-            case((e.c.status == constant("'superseded'"), successors(found))).label("successors"),
+            (null() if chain is None else successors(found, chain)).label("successors"),
             terms.label("terms"),
             path.label("exact"),
             indexed.label("ann_model_id"),

@@ -26,10 +26,14 @@ from sqlalchemy.sql.selectable import Subquery
 from zerda_pg.db.gather_arms import Arms, constant, relation_list, rows_limit
 from zerda_pg.db.schema import edges, entries
 
-__all__ = ["degree", "graph_arm", "successors"]
+__all__ = ["degree", "graph_arm", "replaced", "successors"]
 
 ADJACENT = ("precedes", "related", "has_child")
 """Relations whose two ends lend each other score."""
+
+
+LONGEST_CHAIN = 32
+"""Supersessions in a row that are followed from a candidate."""
 
 
 DEGREE_RELATIONS = ("has_child", "related", "invalidated_by")
@@ -115,17 +119,38 @@ def degree(found: CTE) -> Any:
     return select(func.count()).where(ends.c.id != found.c.id).correlate(found).scalar_subquery()
 
 
-def successors(found: CTE) -> Any:
-    """What replaced an entry."""
-    e = edges.alias("replaced")
-    return func.array(
-        select(e.c.target_id)
-        .where(
-            e.c.tenant_id == bindparam("tenant"),
-            e.c.source_id == found.c.id,
-            e.c.relation == constant("'invalidated_by'"),
+def replaced(arms: list[Select[Any]]) -> CTE:
+    """What replaced the entries that the arms found, and what replaced that: (old, id)."""
+    every = union(*arms).cte("reached")
+    first, then = edges.alias("replaced_by"), edges.alias("then_by")
+    chain = (
+        select(
+            first.c.source_id.label("old"),
+            first.c.target_id.label("id"),
+            constant("1").label("links"),
         )
-        .correlate(found)
-        .scalar_subquery(),
+        .join(every, every.c.id == first.c.source_id)
+        .where(
+            first.c.tenant_id == bindparam("tenant"),
+            first.c.relation == constant("'invalidated_by'"),
+        )
+        .cte("replaced", recursive=True)
+    )
+    further = (
+        select(chain.c.old, then.c.target_id, chain.c.links + constant("1"))
+        .join(chain, chain.c.id == then.c.source_id)
+        .where(
+            then.c.tenant_id == bindparam("tenant"),
+            then.c.relation == constant("'invalidated_by'"),
+            chain.c.links < rows_limit(LONGEST_CHAIN),
+        )
+    )
+    return chain.union(further)
+
+
+def successors(found: CTE, chain: CTE) -> Any:
+    """What replaced an entry, however often."""
+    return func.array(
+        select(chain.c.id).where(chain.c.old == found.c.id).correlate(found).scalar_subquery(),
         type_=ARRAY(Text),
     )

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row
 
 from zerda_pg.db.criteria import Criteria
 from zerda_pg.db.facts import DatabaseFacts
-from zerda_pg.db.gather import GatherShape, gather_sql
+from zerda_pg.db.gather import ARM_BITS, GatherShape, gather_sql
 from zerda_pg.db.models import require_active
 from zerda_pg.db.vectors import HalfvecParam, parse_halfvec
 from zerda_pg.scoring.signals import Signals
@@ -25,8 +25,6 @@ QUERY_CHARACTERS = 20_000
 """Part of a query whose words are looked up: thousands of words, of which the rarest count."""
 
 _id_of = itemgetter(0)
-
-ARM_BITS = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8}
 
 
 @dataclass(frozen=True, kw_only=True)

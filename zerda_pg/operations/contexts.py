@@ -11,7 +11,8 @@ import numpy as np
 from zerda_pg.core import Core
 from zerda_pg.db import reads
 from zerda_pg.db.criteria import Criteria
-from zerda_pg.db.recall import ARM_BITS, Gathered
+from zerda_pg.db.gather import ARM_BITS
+from zerda_pg.db.recall import Gathered
 from zerda_pg.entry import MemoryEntry, Status
 from zerda_pg.filters import Filter
 from zerda_pg.ids import check_id

@@ -109,7 +109,11 @@ def _lacking(signals: Signals, new: int, old: int) -> float:
 
 
 def successors_first(ranking: Ranking, signals: Signals) -> Ranking:
-    """Put what was superseded behind what replaced it, with no higher a score."""
+    """Put what replaced a memory before it, with no lower a score.
+
+    Who meets the outdated one asks about that subject, so its successor rises to it, also where
+    the ranker had left it out.
+    """
     if not signals.successors:
         return ranking
     order, scores = list(ranking.order), ranking.scores.copy()
@@ -117,11 +121,13 @@ def successors_first(ranking: Ranking, signals: Signals) -> Ranking:
     for _ in signals.successors:
         changed = False
         for old, new in signals.successors:
-            if old in order and new in order and order.index(old) < order.index(new):
-                order.remove(old)
-                order.insert(order.index(new) + 1, old)
-                scores[old] = min(scores[old], scores[new])
-                changed = True
+            if old not in order or (new in order and order.index(new) < order.index(old)):
+                continue
+            if new in order:
+                order.remove(new)
+            order.insert(order.index(old), new)
+            scores[new] = max(scores[old], scores[new])
+            changed = True
         if not changed:
             break
     parts = ranking.contributions | {"superseded": np.asarray(scores - ranking.scores)}
