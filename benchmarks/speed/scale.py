@@ -25,12 +25,12 @@ from pgvector import HalfVector
 
 from benchmarks.speed import data as datasets
 from benchmarks.speed.__main__ import ROOT, size_of
-from benchmarks.speed.by_hand import ByHand
+from benchmarks.speed.by_hand import HYBRID, ByHand
 from benchmarks.speed.data import Data
 from benchmarks.speed.measure import K, Timings
 from benchmarks.speed.ours import Ours
 from zerda_pg.db.criteria import Criteria
-from zerda_pg.db.gather import GatherShape, gather_sql
+from zerda_pg.db.gather import gather_sql
 from zerda_pg.db.vectors import HalfvecParam
 from zerda_pg.scope import Scope
 from zerda_pg.testing import database_server, temporary_database
@@ -77,6 +77,7 @@ def main() -> None:
             "database_mb": size_of(url),
             **measured(ours, hand, data),
             "plans": plans(url, data),
+            "rows_read_in_order": read_in_order(url, ours, data),
         }
         hand.close()
         ours.close()
@@ -168,7 +169,7 @@ def by_hand_hnsw(hand: ByHand, tenant: str, data: Data) -> dict[str, float]:
 
 def plans(url: str, data: Data) -> dict[str, Any]:
     """Planning time of the hot statement, and the tables that it reads from end to end."""
-    statement = gather_sql(Criteria(scope=Scope(tenant_id="any")), GatherShape(), "public")
+    statement = gather_sql(Criteria(scope=Scope(tenant_id="any")), HYBRID, "public")
     planning, scanned = [], set()
     with psycopg.connect(url, autocommit=True) as connection:
         for n in range(30):
@@ -195,6 +196,42 @@ def scans(plan: dict[str, Any]) -> list[str]:
     own = [plan["Relation Name"]] if plan["Node Type"] == "Seq Scan" else []
     below = [name for child in plan.get("Plans", []) for name in scans(child)]
     return [name for name in own + below if name not in {"tenants", "embedding_models", "edges"}]
+
+
+def read_in_order(url: str, ours: Ours, data: Data) -> dict[str, int]:
+    """Rows that ten rounds of every call read by sequential scans, by table, by Postgres's count.
+
+    Tables smaller than a few pages are read whole at any size, and rightly.
+    """
+    before = _sequential(url)
+    for n in range(10):
+        memory = ours.store.tenant(data.query_tenants[n])
+        text, vector = data.query_texts[n], data.query_vectors[n]
+        entry = memory.add(text, embedding=vector).entry
+        memory.add_many([{"content": f"{text} {m}", "embedding": vector} for m in range(3)])
+        other = memory.add(text, embedding=vector, supersedes=entry.id).entry
+        memory.update(other.id, importance=0.9)
+        memory.relate(other.id, entry.id, "related")
+        memory.search(text, embedding=vector, filter={"tags_any": ["none"]})
+        memory.search(text, embedding=vector, mode="lexical")
+        memory.search_many([text], embedding=vector)
+        memory.build_context(text, embedding=vector, token_budget=500)
+        memory.get(other.id)
+        memory.entries(limit=10)
+        memory.neighbours(other.id)
+        memory.delete(other.id)
+    ours.store.flush()
+    after = _sequential(url)
+    return {table: rows - before[table] for table, rows in after.items() if rows > before[table]}
+
+
+def _sequential(url: str) -> dict[str, int]:
+    time.sleep(1.5)  # a backend reports what it did at most once a second
+    with psycopg.connect(url, autocommit=True) as connection:
+        rows = connection.execute(
+            "SELECT relname, seq_tup_read FROM pg_stat_user_tables WHERE schemaname = 'zerda'"
+        ).fetchall()
+    return {str(table): int(count) for table, count in rows}
 
 
 if __name__ == "__main__":
