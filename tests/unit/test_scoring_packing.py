@@ -135,17 +135,17 @@ def test_the_core_finds_what_the_whole_table_finds(
     ],
 )
 def test_policies_by_hand(policy: Policy, chosen: list[int], rejected: dict[int, str]) -> None:
-    # gains (score - 0.01) per length^0.2: 0.89 / 2.52 = 0.354, 0.79 / 2.18 = 0.363, 0.288, 0.342
-    packed = pack([0.9, 0.8, 0.6, 0.5], [101, 49, 36, 6], budget=100, top_k=2, policy=policy)
+    # gains (score - 0.02) per length^0.25: 0.88 / 3.17 = 0.278, 0.78 / 2.65 = 0.295, 0.237, 0.270
+    packed = pack([0.9, 0.8, 0.6, 0.5], [101, 49, 36, 10], budget=100, top_k=2, policy=policy)
     assert (packed.chosen, packed.rejected) == (chosen, rejected)
 
 
 def test_value_takes_what_is_below_the_floor_by_rank_and_last() -> None:
-    scores = np.concatenate([np.full(199, 0.9), [0.5, 0.4, 0.3]])
-    lengths = np.concatenate([np.full(199, 10), [1, 5, 1]])
-    packed = pack(scores, lengths, budget=1996, policy="value")
-    assert packed.chosen == [*range(199), 199, 200]
-    assert packed.rejected == {201: "over_budget"}
+    scores = np.concatenate([np.full(99, 0.9), [0.5, 0.4, 0.3]])
+    lengths = np.concatenate([np.full(99, 10), [1, 5, 1]])
+    packed = pack(scores, lengths, budget=996, policy="value")
+    assert packed.chosen == [*range(99), 99, 100]
+    assert packed.rejected == {101: "over_budget"}
 
 
 def test_a_ranker_s_own_order_is_kept_and_what_it_drops_is_no_candidate() -> None:

@@ -37,7 +37,13 @@ from zerda_pg.tokens import TokenCounter, resolve_counter
 __all__ = ["PackingOptions", "build_context", "explain"]
 
 WIDEST = 200
-"""Candidates that packing considers, as the arms bring."""
+"""Candidates that packing considers where their sizes do not tell which could fit."""
+
+TOKENS_EACH = 60
+"""Of a memory, to tell for how many a budget has room; a wider search packs nothing more."""
+
+MOST = 500
+"""Memories for which the arms search at most, whatever the budget."""
 
 BEST = 3
 """Candidates that are fetched whatever their length."""
@@ -61,8 +67,9 @@ def build_context(
         foreign = callable(packing.render) or counter is not core.count_tokens
         return _worth_fetching(gathered, ranking, options, packing, estimated=not foreign)
 
+    room = min(packing.token_budget // TOKENS_EACH, MOST)
     found, question, timer = yield from recalled(
-        core, scope, task, options, wanted=WIDEST // 2, choose=choose
+        core, scope, task, options, wanted=room, choose=choose
     )
     context = _packed(found, options, packing, counter, timer)
     yield from record(core, scope, [entry.id for entry in context.entries], question, options)
@@ -168,7 +175,7 @@ def explain(
         return list(wanted)
 
     found, _, timer = yield from recalled(
-        core, scope, task, options, wanted=max(options.k, WIDEST // 2), choose=choose
+        core, scope, task, options, wanted=options.k, choose=choose
     )
     report = report_of(found, options, timer)
     rows = _explained(found, options)
