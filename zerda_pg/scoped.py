@@ -27,7 +27,7 @@ from zerda_pg.operations import (
 )
 from zerda_pg.operations.contexts import PackingOptions
 from zerda_pg.operations.lines import Source
-from zerda_pg.operations.recalling import SearchOptions
+from zerda_pg.operations.search_options import SearchOptions
 from zerda_pg.operations.writing import Progress
 from zerda_pg.results import AddResult, Change, Context, Hits, Neighbour, Page
 from zerda_pg.scope import Scope

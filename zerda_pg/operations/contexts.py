@@ -19,13 +19,12 @@ from zerda_pg.ids import check_id
 from zerda_pg.operations.packer import Packer, PackingOptions, worth_by_rank
 from zerda_pg.operations.recalling import (
     Recalled,
-    SearchOptions,
     Timer,
-    ranker_name,
     recalled,
     record,
     report_of,
 )
+from zerda_pg.operations.search_options import SearchOptions, ranker_name
 from zerda_pg.results import Context
 from zerda_pg.scope import Scope
 from zerda_pg.scoring.packing import pack

@@ -4,119 +4,39 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from zerda_pg.clock import aware
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, reads, recall, writes
-from zerda_pg.db.criteria import Criteria, entry_only
+from zerda_pg.db.criteria import entry_only
 from zerda_pg.db.facts import Model
 from zerda_pg.db.gather import Arms, GatherShape
 from zerda_pg.db.recall import Gathered, Question
 from zerda_pg.db.rows import entry_from_json
-from zerda_pg.entry import MemoryEntry, fraction
+from zerda_pg.entry import MemoryEntry
 from zerda_pg.errors import InvalidContentError
-from zerda_pg.filters import Filter
-from zerda_pg.ids import check_id
+from zerda_pg.operations.search_options import SearchOptions, ranker_name, ranker_of
 from zerda_pg.results import Hit, Hits
 from zerda_pg.scope import Scope
 from zerda_pg.scoring import hybrid
 from zerda_pg.scoring.cues import phrases_of
 from zerda_pg.scoring.hybrid import ChannelRanker, HybridRanker
-from zerda_pg.scoring.rankers import CompositeRanker, FusionRanker, KindPriorRanker
 from zerda_pg.scoring.recency import decay
-from zerda_pg.scoring.rerank_config import memory_rerank_config
 from zerda_pg.scoring.signals import Ranker, Ranking
 from zerda_pg.scoring.succession import successors_first
 from zerda_pg.steps import Steps, background, embed_query, read
 from zerda_pg.text import check_text
 
-__all__ = ["Recalled", "SearchOptions", "recalled", "search", "search_many"]
-
-MAX_K = 1000
-"""Most hits of one search: a listing is `entries`."""
+__all__ = ["Recalled", "Timer", "recalled", "record", "report_of", "search", "search_many"]
 
 SPARE = 4
 """Candidates that come with all their columns, for each that is returned."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """What `search` takes beside the query; checked at construction.
-
-    Raises:
-        ValueError: Naming the argument that is wrong.
-    """
-
-    k: int = 10
-    mode: str = "hybrid"
-    min_score: float = 0.0
-    filter: Filter | Mapping[str, Any] | None = None
-    valid_at: datetime | None = None
-    known_at: datetime | None = None
-    now: datetime | None = None
-    current_session: str | None = None
-    embedding: Sequence[float] | None = None
-    record_access: bool = True
-    ranker: Ranker | str = "default"
-
-    def __post_init__(self) -> None:
-        if isinstance(self.k, bool) or not isinstance(self.k, int) or not 1 <= self.k <= MAX_K:
-            raise ValueError(f"k must be a whole number from 1 to {MAX_K}, got {self.k!r}")
-        if not isinstance(self.mode, str) or self.mode not in {"hybrid", "dense", "lexical"}:
-            raise ValueError(f"mode must be 'hybrid', 'dense' or 'lexical', got {self.mode!r}")
-        fraction(self.min_score, "min_score")
-        for name in ("valid_at", "known_at", "now"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, aware(getattr(self, name), name))
-        if self.current_session is not None:
-            check_id(self.current_session, "current_session")
-
-    def criteria(self, scope: Scope) -> Criteria:
-        """Scope, filter and clocks."""
-        return Criteria(
-            scope=scope,
-            filter=Filter.of(self.filter),
-            valid_at=self.valid_at,
-            known_at=self.known_at,
-            now=self.now,
-        )
-
-
-def ranker_of(ranker: Ranker | str, mode: str) -> Ranker:
-    """The ranker for a name, or the object given.
-
-    Raises:
-        ValueError: If there is none of that name, or a mode other than hybrid has a ranker.
-    """
-    if not isinstance(ranker, str):
-        if not callable(getattr(ranker, "rank", None)):
-            raise ValueError("ranker must be a name or an object with a method `rank`")
-        return ranker
-    if mode != "hybrid" and ranker == "default":
-        return ChannelRanker("similarity" if mode == "dense" else "lexical")
-    base = HybridRanker()
-    named: dict[str, Callable[[], Ranker]] = {
-        "default": lambda: base,
-        "composite": lambda: CompositeRanker(base=base),
-        "fusion": lambda: FusionRanker(memory_rerank_config(), base=base),
-        "kind_prior": lambda: KindPriorRanker(base=base),
-    }
-    if ranker not in named:
-        raise ValueError(f"ranker must be one of {', '.join(named)} or an object; got {ranker!r}")
-    return named[ranker]()
-
-
-def ranker_name(ranker: Ranker | str) -> str:
-    """For a report."""
-    return ranker if isinstance(ranker, str) else type(ranker).__name__
 
 
 @dataclass(kw_only=True)
