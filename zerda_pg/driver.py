@@ -10,11 +10,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from zerda_pg.db.engine import translated
 from zerda_pg.db.transactions import RETRIED, Attempts, TransactionStart
@@ -32,6 +31,9 @@ from zerda_pg.steps import (
     Step,
     Steps,
 )
+
+if TYPE_CHECKING:  # it brings SQLAlchemy's object mapper along, which nothing here uses
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 __all__ = ["AsyncDriver", "AsyncTenantDriver", "SyncDriver", "SyncTenantDriver"]
 

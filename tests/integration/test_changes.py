@@ -21,6 +21,7 @@ from zerda_pg import (
     ForgettingConfig,
     Memory,
     MemoryStore,
+    ZerdaError,
 )
 from zerda_pg.testing import temporary_database
 
@@ -146,6 +147,28 @@ def test_overlapping_writes_are_not_lost(database: str) -> None:
         found = drained(memory, position)
         assert [c.entry_id for c in found] == ["first to write", "first to commit"]
         assert drained(memory, found[0].position) == found[1:]
+
+
+def test_many_at_once_come_in_their_order(database: str, admin: psycopg.Connection) -> None:
+    names = [f"e{n * 7919 % 1000}" for n in range(1000)]
+    with MemoryStore.open(database, embedder="hashing") as store:
+        memory = store.tenant("acme")
+        position = memory.enable_changes()
+        admin.execute("SELECT zerda.record_changes('acme', %s, 'updated')", [names])
+        assert [change.entry_id for change in drained(memory, position)] == names
+
+
+def test_a_number_that_is_taken_fails_the_write(database: str, admin: psycopg.Connection) -> None:
+    """As after a sequence was set back: better no write than one that followers never see."""
+    with MemoryStore.open(database, embedder="hashing") as store:
+        memory = store.tenant("acme")
+        memory.enable_changes()
+        memory.add("first", id="a")
+        admin.execute("ALTER TABLE zerda.changes ALTER COLUMN seq RESTART")
+        with pytest.raises(ZerdaError, match="23505"):
+            memory.add("second", id="b")
+        assert memory.get("b") is None
+        assert operations(memory) == [("created", "a")]
 
 
 def test_another_database_does_not_hold_it_back(database: str) -> None:

@@ -205,6 +205,28 @@ def test_storing_and_leaving_at_once_never_loses_a_member(database: str) -> None
             assert memory.get("a") is None
 
 
+def test_two_layers_that_store_it_at_once_hold_what_was_written_alone(
+    database: str, admin: psycopg.Connection
+) -> None:
+    names = [f"e{n:02}" for n in range(20)]
+    with MemoryStore.open(database, embedder="hashing") as store:
+        memory = store.tenant("acme")
+        memory.add_many([{"id": name, "content": f"what {name} says"} for name in names])
+        layers = [long_term(store, f"s{n}") for n in range(4)]
+        start = threading.Barrier(len(layers))
+
+        def join(layer: LongTermMemory) -> None:
+            start.wait()
+            layer.store_many([entry(name) for name in names])
+            layer.clear()
+
+        with ThreadPoolExecutor(len(layers)) as pool:
+            list(pool.map(join, layers))
+        assert [memory.get(name) is not None for name in names] == [True] * len(names)
+    held = admin.execute("SELECT layer, count(*) FROM zerda.layer_entries GROUP BY 1").fetchall()
+    assert held == [("direct", len(names))]
+
+
 def test_an_add_that_finds_a_leaving_duplicate_does_not_rely_on_it(
     database: str, admin: psycopg.Connection
 ) -> None:

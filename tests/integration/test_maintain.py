@@ -9,6 +9,8 @@ from conftest import CountRows, plain
 from drivers import opened
 
 from zerda_pg import MemoryStore
+from zerda_pg.db import maintenance
+from zerda_pg.db.engine import parse_url, sync_engine
 from zerda_pg.db.maintenance import COUNT_FROM
 
 
@@ -64,6 +66,30 @@ def test_old_touches_are_swept(anystore: MemoryStore, admin: psycopg.Connection)
     assert anystore.maintain()["session_touches"] == 2
     left = admin.execute("SELECT entry_id FROM zerda.session_touches ORDER BY 1").fetchall()
     assert left == [("p2",), ("p3",)]
+
+
+def test_a_sweep_takes_so_many_touches_and_waits_for_none(
+    database: str, admin: psycopg.Connection
+) -> None:
+    admin.execute(
+        "INSERT INTO zerda.session_touches SELECT t, s, e, now() - interval '8 days' "
+        "FROM unnest('{acme,other}'::text[]) t, unnest('{s1,s2}'::text[]) s, "
+        "unnest('{a,b,c}'::text[]) e"
+    )
+    left = "SELECT session_id || entry_id FROM zerda.session_touches WHERE tenant_id = 'acme'"
+    engine = sync_engine(
+        parse_url(database), pool_size=1, pool_timeout=5, connect_timeout=5, statement_timeout=5,
+        prepare=True,
+    )  # fmt: skip
+    with psycopg.connect(admin.info.dsn) as other:
+        other.execute(f"{left} AND entry_id = 'b' FOR UPDATE".encode())
+        for swept in (3, 1, 0):  # all but two, which another transaction holds
+            with engine.begin() as connection:
+                assert maintenance.sweep_touches(connection, "acme", 7.0, 3) == swept
+    engine.dispose()
+    assert admin.execute(f"{left} ORDER BY 1".encode()).fetchall() == [("s1b",), ("s2b",)]
+    others = admin.execute("SELECT count(*) FROM zerda.session_touches WHERE tenant_id = 'other'")
+    assert others.fetchone() == (6,)
 
 
 def test_words_are_counted_where_a_tenant_has_grown(

@@ -9,8 +9,10 @@ import psycopg
 import pytest
 from conftest import plain
 from drivers import opened
+from standby import caught_up, primary_and_standby
 
-from zerda_pg import AccessDeniedError, Memory, MemoryStore
+from zerda_pg import AccessDeniedError, ConfigError, Memory, MemoryStore
+from zerda_pg.db import embedded
 
 
 @pytest.fixture
@@ -74,6 +76,43 @@ WRITES: dict[str, Callable[[Memory], object]] = {
     "forget": lambda m: m.forget(),
     "purge": lambda m: m.purge(ids=["office-2"]),
 }
+
+
+def test_the_feed_asks_whether_it_is_on_a_replica(shared_url: Callable[[], str]) -> None:
+    """Also where there are no servers of our own for the next case."""
+    with psycopg.connect(shared_url()) as connection:
+        source = connection.execute(
+            "SELECT prosrc FROM pg_proc WHERE proname = 'changes_horizon'"
+        ).fetchone()
+    assert source is not None
+    assert "IF pg_is_in_recovery() THEN" in source[0]
+
+
+def test_changes_are_followed_on_the_primary(tmp_path: Path) -> None:
+    """A replica would pass over what a transaction under way commits later."""
+    if not embedded.available():
+        pytest.skip("needs the extra `embedded`, for two servers of its own")
+    with (
+        primary_and_standby(tmp_path) as (primary, standby),
+        MemoryStore.open(primary, embedder="hashing") as store,
+        psycopg.connect(primary) as slow,
+    ):
+        position = store.tenant("acme").enable_changes()
+        slow.execute("SELECT zerda.begin_write('acme', NULL)")
+        slow.execute("SELECT zerda.record_changes('acme', '{slow}', 'updated')")
+        store.tenant("acme").add("The office is in Porto", id="office")
+        caught_up(primary, standby)
+        with MemoryStore.open(standby, embedder="hashing") as replica:
+            memory = replica.tenant("acme")
+            assert memory.get("office") is not None
+            for since in (None, position):
+                with pytest.raises(ConfigError, match="follow the changes on the primary"):
+                    list(memory.watch(since=since, timeout=0))
+            with pytest.raises(ConfigError, match="follow the changes on the primary"):
+                memory.enable_changes()  # which gives the position as of now
+        slow.commit()
+        found = store.tenant("acme").watch(since=position, timeout=0)
+        assert [change.entry_id for change in found] == ["slow", "office"]
 
 
 def test_what_writes_is_refused(replica: MemoryStore) -> None:

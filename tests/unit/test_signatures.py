@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -66,3 +68,14 @@ def test_every_argument_is_documented(name: str) -> None:
         # what `explain` and others pass on to `search` is described there
         if f"\n    {parameter}:" not in text:
             assert parameter in {"session_id", "user_id", "agent_id", "same"}, parameter
+
+
+def test_a_synchronous_store_does_without_asyncio_and_the_object_mapper() -> None:
+    program = (
+        "import sys; from zerda_pg import MemoryStore; "
+        "print([m for m in ('sqlalchemy.ext.asyncio', 'sqlalchemy.orm') if m in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert run.stdout == "[]\n"

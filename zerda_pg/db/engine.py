@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 from sqlalchemy import URL, create_engine, event, make_url
@@ -19,7 +19,6 @@ from sqlalchemy.exc import (
     ProgrammingError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from zerda_pg.db.guarded import (
@@ -42,6 +41,9 @@ from zerda_pg.errors import (
     ZerdaError,
 )
 from zerda_pg.text import dump_json
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = [
     "LONGEST_STATEMENT_SECONDS",
@@ -215,6 +217,9 @@ def admin_engine(url: URL) -> Engine:
 
 def async_engine(url: URL, *, slow: float | None = None, **settings: Any) -> AsyncEngine:
     """The same for asyncio; psycopg serves both."""
+    # 0.1 s with the object mapper that it brings along, which a synchronous store need not wait for
+    from sqlalchemy.ext.asyncio import create_async_engine
+
     options = _options(url, **settings)
     options["connect_args"]["async_creator_fn"] = GuardedAsyncConnection.connect
     engine = create_async_engine(url, **options)

@@ -33,16 +33,17 @@ __all__ = [
     "trim",
 ]
 
-DIRECT = "direct"
-"""The membership that holds an entry which was also written by itself."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
     """One layer of one session."""
 
-    name: Literal["short_term", "long_term", "semantic", "working"]
+    name: Literal["short_term", "long_term", "semantic", "working", "direct"]
     session_id: str = ""
+
+
+DIRECT = Layer(name="direct")
+"""The membership that holds an entry which was also written by itself."""
 
 
 def _of(scope: Scope, layer: Layer) -> Any:
@@ -73,33 +74,43 @@ def join(connection: Connection, scope: Scope, layer: Layer, written: Sequence[W
     new = {w.id for w in written if w.status == "created"}
     before = [w.id for w in written if w.id not in new]
     if before:
-        connection.execute(
-            text(
-                "INSERT INTO zerda.layer_entries (tenant_id, layer, session_id, entry_id) "
-                "SELECT :tenant, :direct, '', e.id FROM zerda.entries e "
-                "WHERE e.tenant_id = :tenant AND e.id = ANY(:ids) AND NOT EXISTS ("
-                "SELECT 1 FROM zerda.layer_entries m "
-                "WHERE m.tenant_id = :tenant AND m.entry_id = e.id) "
-                "ORDER BY e.id ON CONFLICT (tenant_id, layer, session_id, entry_id) DO NOTHING"
-            ),
-            {"tenant": scope.tenant_id, "direct": DIRECT, "ids": before},
-        )
+        # In two statements: a distributed database refuses an INSERT that asks its own table.
+        # Nothing comes between them, since writing the entries has locked them.
+        alone = sorted(set(before) - _held(connection, scope, before))
+        _insert(connection, scope, DIRECT, alone)
         connection.execute(
             delete(layer_entries).where(
                 _of(scope, layer), layer_entries.c.entry_id == func.any(before)
             )
         )
-    connection.execute(
-        insert(layer_entries).on_conflict_do_nothing(),
-        [
-            {
-                "tenant_id": scope.tenant_id,
-                "layer": layer.name,
-                "session_id": layer.session_id,
-                "entry_id": w.id,
-            }
-            for w in written
-        ],
+    _insert(connection, scope, layer, [w.id for w in written])
+
+
+def _insert(connection: Connection, scope: Scope, layer: Layer, ids: Sequence[str]) -> None:
+    if ids:
+        connection.execute(
+            insert(layer_entries).on_conflict_do_nothing(),
+            [
+                {
+                    "tenant_id": scope.tenant_id,
+                    "layer": layer.name,
+                    "session_id": layer.session_id,
+                    "entry_id": entry_id,
+                }
+                for entry_id in ids
+            ],
+        )
+
+
+def _held(connection: Connection, scope: Scope, ids: Sequence[str]) -> set[str]:
+    """Those of the entries that are in any layer, or held by themselves."""
+    return set(
+        connection.scalars(
+            select(layer_entries.c.entry_id).where(
+                layer_entries.c.tenant_id == scope.tenant_id,
+                layer_entries.c.entry_id == func.any(list(ids)),
+            )
+        )
     )
 
 
@@ -154,14 +165,7 @@ def trim(connection: Connection, scope: Scope, layer: Layer, newest: int) -> lis
 def _drop_unheld(connection: Connection, scope: Scope, ids: Sequence[str]) -> None:
     if not ids:
         return
-    held = set(
-        connection.scalars(
-            select(layer_entries.c.entry_id).where(
-                layer_entries.c.tenant_id == scope.tenant_id,
-                layer_entries.c.entry_id == func.any(list(ids)),
-            )
-        )
-    )
+    held = _held(connection, scope, ids)
     unheld = [entry_id for entry_id in ids if entry_id not in held]
     if unheld:
         delete_entries(connection, Scope(tenant_id=scope.tenant_id), unheld)

@@ -84,7 +84,8 @@ def count_lexemes(connection: Connection, tenant_id: str) -> None:
             "INSERT INTO zerda.lexemes (tenant_id, lexeme, entries) "
             "SELECT :tenant, word, ndoc FROM ts_stat(format("
             "'SELECT search FROM zerda.entries WHERE tenant_id = %L AND status = ''active''', "
-            "CAST(:tenant AS text))) WHERE ndoc > 1 AND octet_length(word) <= 256"
+            "CAST(:tenant AS text))) WHERE ndoc > 1 AND octet_length(word) <= 256 "
+            "ON CONFLICT (tenant_id, lexeme) DO UPDATE SET entries = excluded.entries"
         ),
         parameters,
     )
@@ -163,12 +164,12 @@ def sweep_touches(connection: Connection, tenant_id: str, keep_days: float, limi
     """Erase what sessions touched long ago; how many of at most `limit`."""
     return connection.execute(
         text(
-            "DELETE FROM zerda.session_touches s WHERE s.tenant_id = :tenant "
-            "AND (s.session_id, s.entry_id) IN ("
-            "SELECT o.session_id, o.entry_id FROM zerda.session_touches o "
+            "WITH old AS (SELECT o.session_id, o.entry_id FROM zerda.session_touches o "
             "WHERE o.tenant_id = :tenant "
             "AND o.touched_at < CAST(:now AS timestamptz) - make_interval(secs => :keep) "
-            "ORDER BY o.session_id, o.entry_id LIMIT :limit FOR UPDATE SKIP LOCKED)"
+            "ORDER BY o.session_id, o.entry_id LIMIT :limit FOR UPDATE SKIP LOCKED) "
+            "DELETE FROM zerda.session_touches s USING old WHERE s.tenant_id = :tenant "
+            "AND s.session_id = old.session_id AND s.entry_id = old.entry_id"
         ),
         {
             "tenant": tenant_id, "keep": keep_days * 86400.0, "limit": limit,

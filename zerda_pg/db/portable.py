@@ -195,7 +195,8 @@ def insert_entries(
         text(
             f"INSERT INTO zerda.entry_state (tenant_id, entry_id, {names}) "
             f"SELECT :tenant, id, {names} FROM json_to_recordset(CAST(:rows AS json)) "
-            f"AS t ({_typed({'id': 'text'} | _STATE)}) WHERE id = ANY(:ids) ORDER BY id"
+            f"AS t ({_typed({'id': 'text'} | _STATE)}) WHERE id = ANY(:ids) ORDER BY id "
+            "ON CONFLICT (tenant_id, entry_id) DO NOTHING"
         ),
         parameters | {"ids": list(written)},
     )
