@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from sqlalchemy import URL, create_engine, event, make_url
@@ -27,6 +27,7 @@ from zerda_pg.db.guarded import (
     GuardedConnection,
     NoAnswerError,
     is_stale,
+    read_binary,
 )
 from zerda_pg.db.slow import log_slow_statements
 from zerda_pg.errors import (
@@ -169,16 +170,19 @@ def _check_settings(
             raise ValueError(f"{name} must be seconds from 0 to {LONGEST_SECONDS}, got {seconds!r}")
 
 
-def sync_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Engine:
+def sync_engine(
+    url: URL, *, slow: float | None = None, binary: bool = True, **settings: Any
+) -> Engine:
     """An engine whose pool never grows beyond `pool_size`.
 
     Args:
         url: The database.
         slow: Seconds from which a statement is logged; None: never.
+        binary: Whether results come in binary form, which Alembic cannot read.
         settings: As in `MemoryStore.open`.
     """
     engine = create_engine(url, **_options(url, **settings))
-    _watch(engine, settings["statement_timeout"], slow)
+    _watch(engine, settings["statement_timeout"], slow, binary=binary)
 
     @event.listens_for(engine, "do_connect")
     def connect(
@@ -208,6 +212,7 @@ def admin_engine(url: URL) -> Engine:
             connect_timeout=float(str(given)),
             statement_timeout=LONGEST_STATEMENT_SECONDS,
             prepare=False,
+            binary=False,
         )
     except ValueError as error:
         raise ConfigError(
@@ -223,17 +228,20 @@ def async_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Asy
     options = _options(url, **settings)
     options["connect_args"]["async_creator_fn"] = GuardedAsyncConnection.connect
     engine = create_async_engine(url, **options)
-    _watch(engine.sync_engine, settings["statement_timeout"], slow)
+    _watch(engine.sync_engine, settings["statement_timeout"], slow, binary=True)
     return engine
 
 
-def _watch(engine: Engine, statement_timeout: float, slow: float | None) -> None:
+def _watch(engine: Engine, statement_timeout: float, slow: float | None, *, binary: bool) -> None:
     """No wait without end, no dead connection handed out, slow statements logged."""
     patience = statement_timeout + GRACE_SECONDS if statement_timeout else None
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, record: ConnectionPoolEntry) -> None:
-        cast(Any, record.driver_connection).patience = patience
+        raw: Any = record.driver_connection
+        raw.patience = patience
+        if binary:
+            read_binary(raw)
 
     @event.listens_for(engine, "checkout")
     def checked_out(connection: Any, record: ConnectionPoolEntry, proxy: Any) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "GuardedConnection",
     "NoAnswerError",
     "is_stale",
+    "read_binary",
     "unhurried",
 ]
 
@@ -89,10 +90,6 @@ class GuardedConnection(psycopg.Connection[Any]):
     patience: float | None = None
     """Seconds for one exchange; None: without end."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.cursor_factory = _BinaryCursor
-
     def wait(self, gen: Any, interval: float = LOOK_SECONDS, *args: Any, **kwargs: Any) -> Any:
         """As in psycopg, with an end."""
         if self.pgconn.status != pq.ConnStatus.OK:
@@ -107,10 +104,6 @@ class GuardedAsyncConnection(psycopg.AsyncConnection[Any]):
     patience: float | None = None
     """Seconds for one exchange; None: without end."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.cursor_factory = _BinaryAsyncCursor
-
     async def wait(
         self, gen: Any, interval: float = LOOK_SECONDS, *args: Any, **kwargs: Any
     ) -> Any:
@@ -119,6 +112,12 @@ class GuardedAsyncConnection(psycopg.AsyncConnection[Any]):
             return await super().wait(gen, interval, *args, **kwargs)
         bounded = _bounded(gen, self.pgconn, self.patience)
         return await super().wait(bounded, interval, *args, **kwargs)
+
+
+def read_binary(raw: Any) -> None:
+    """Have a connection's results come in binary form."""
+    asynchronous = isinstance(raw, psycopg.AsyncConnection)
+    raw.cursor_factory = _BinaryAsyncCursor if asynchronous else _BinaryCursor
 
 
 @contextmanager
