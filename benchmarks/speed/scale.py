@@ -158,7 +158,7 @@ def by_hand_hnsw(hand: ByHand, tenant: str, data: Data) -> dict[str, float]:
           AND (v.valid_to IS NULL OR v.valid_to > now())
         ORDER BY v.embedding::halfvec({datasets.DIMENSIONS}) <=> %s LIMIT {K}
     """
-    hand.connection.execute("SET hnsw.ef_search = 200")
+    hand.connection.execute("SET hnsw.ef_search = 400")
 
     def ask(n: int) -> None:
         rows = hand.connection.execute(statement, [HalfVector(data.query_vectors[n])]).fetchall()

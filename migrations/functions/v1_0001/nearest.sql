@@ -8,7 +8,7 @@ CREATE FUNCTION zerda.nearest(
 RETURNS TABLE (id text, distance double precision, exact boolean)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
-SET hnsw.ef_search = 200
+SET hnsw.ef_search = 400
 SET hnsw.iterative_scan = relaxed_order AS $$
 #variable_conflict use_column
 DECLARE
