@@ -181,6 +181,64 @@ def test_a_superseded_memory_comes_with_what_replaced_it(anymemory: Memory, mode
     assert [h.entry.id for h in anymemory.search("office city Oslo", k=1, **asked)] == ["third"]
 
 
+EVERY = {"status": ["active", "superseded", "discarded"]}
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_a_chain_of_supersessions_comes_newest_first(memory: Memory, mode: str) -> None:
+    """Of which only the oldest fits the question."""
+    memory.add_many([{"content": f"alpha alpha filler {n}", "id": f"f{n}"} for n in range(250)])
+    for n, text in enumerate(["alpha", "bravo one", "charlie two", "delta three", "echo four"]):
+        memory.add(text, id=str(n), supersedes=str(n - 1) if n else (), timestamp=JANUARY)
+    asked: dict[str, Any] = {"filter": EVERY, "mode": mode}
+    for k in (1, 3, 10):
+        ids = [h.entry.id for h in memory.search("alpha", k=k, **asked)]
+        assert [name for name in ids if name.isdigit()] == ["4", "3", "2", "1", "0"][:k]
+
+
+def test_circles_of_supersession_are_survived(memory: Memory) -> None:
+    memory.add("city one", id="1")
+    memory.add("city two", id="2", supersedes="1")
+    memory.relate("2", "1", "invalidated_by")
+    now = datetime.now(UTC)
+    for asked in ({"filter": EVERY}, {"valid_at": now}, {"known_at": now}):
+        assert {h.entry.id for h in memory.search("city", **asked)} <= {"1", "2"}
+        assert memory.build_context("city", **asked).text
+
+
+def test_a_context_holds_no_superseded_memory_without_its_successor(memory: Memory) -> None:
+    memory.add("port is 80", id="old")
+    memory.add("port is 8080 " + "since the move " * 40, id="new", supersedes="old")
+    for n in range(5):
+        memory.add(f"port filler {n}", id=f"f{n}")
+    best = memory.build_context("port is 80", top_k=1, filter=EVERY)
+    assert "old" not in [e.id for e in best.entries]
+    for packing in ("value", "skip", "stop", "optimal"):
+        for budget in (20, 40, 80, 300):
+            context = memory.build_context(
+                "port is 80", token_budget=budget, packing=packing, filter=EVERY
+            )
+            shown = {e.id for e in (*context.entries, *context.excerpts)}
+            assert "old" not in shown or "new" in shown
+
+
+def test_what_ends_a_memory_sooner_wins(memory: Memory) -> None:
+    """Over an end that was told of before and lies ahead."""
+    ahead = datetime.now(UTC) + timedelta(days=30)
+    memory.add("office Porto", id="porto")
+    memory.add("office Lisbon", id="lisbon", supersedes="porto", valid_from=ahead)
+    assert found(memory, "office") == ["porto"]
+    memory.add("office Faro", id="faro", supersedes="porto")
+    assert found(memory, "office") == ["faro"]
+    ended = memory.get("porto")
+    assert ended is not None
+    assert ended.valid_to is not None
+    memory.invalidate("porto")
+    again = memory.get("porto")
+    assert again is not None
+    assert again.valid_to == ended.valid_to
+
+
 def test_expired_entries_are_hidden_everywhere(anymemory: Memory) -> None:
     soon = datetime.now(UTC) + timedelta(hours=1)
     anymemory.add("The office city is Oslo", id="e", expires_at=soon)

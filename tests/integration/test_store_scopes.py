@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import CountRows
 
-from zerda_pg import AlreadyExistsError, Memory, MemoryStore, NotFoundError
+from zerda_pg import AccessDeniedError, AlreadyExistsError, Memory, MemoryStore, NotFoundError
 
 NAMES = ["%", "a_", "a", "ab", "abc", "A", "\\", "a%", "_", "'", '"', " a", "a ", "ä", "a\u0308",
          "{a}", "NULL", "--", "a.b", "$1", "%(tenant)s", ":t", "x" * 256]  # fmt: skip
@@ -198,3 +198,13 @@ def test_bad_names(
             anystore.tenant("t").add("x", **{name: value})
     with pytest.raises((ValueError, TypeError), match="tenant_id"):
         anystore.tenant(None)  # type: ignore[arg-type]
+
+
+def test_a_user_does_not_say_that_everyones_memory_was_replaced(anystore: MemoryStore) -> None:
+    everyone, one = anystore.tenant("acme"), anystore.tenant("acme", user_id="u1")
+    everyone.add("shared office", id="shared")
+    one.add("own office", id="own")
+    with pytest.raises(AccessDeniedError, match="shared"):
+        one.relate("shared", "own", "invalidated_by")
+    one.relate("own", "shared", "invalidated_by")
+    assert [n.entry.id for n in one.neighbours("own")] == ["shared"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from zerda_pg.scoring.cues import phrases_of, speaker_of, spoken_by
 from zerda_pg.scoring.excerpt import excerpt
-from zerda_pg.scoring.hybrid import HybridRanker, HybridWeights
+from zerda_pg.scoring.hybrid import ChannelRanker, HybridRanker, HybridWeights
 from zerda_pg.scoring.signals import Ranking, Signals
 from zerda_pg.scoring.succession import successors_first
 
@@ -192,6 +192,35 @@ def test_what_was_superseded_stands_behind_its_successor() -> None:
     ranking = successors_first(HybridRanker().rank(given_signals, "task"), given_signals)
     assert [rows[row]["id"] for row in ranking.order] == ["b", "c", "a"]
     assert ranking.scores[1] >= ranking.scores[2] >= ranking.scores[0]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([(0, 1), (1, 2), (2, 3)], "dcba"),  # a chain, of which the ranker likes the oldest best
+        ([(1, 0)], "abcd"),  # as it is already
+        ([(0, 2), (0, 3)], "cdab"),  # two successors, the better one first
+        ([(0, 1), (1, 0)], "bacd"),  # a circle, as edges by hand may make it
+        ([(0, 0)], "abcd"),
+    ],
+)
+def test_successors_rise(pairs: list[tuple[int, int]], expected: str) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": name, "similarity": s} for name, s in zip("abcd", (0.9, 0.8, 0.7, 0.6), strict=True)
+    ]
+    given_signals = signals(rows)
+    given_signals.successors.extend(pairs)
+    ranking = successors_first(HybridRanker().rank(given_signals, "task"), given_signals)
+    assert "".join(rows[row]["id"] for row in ranking.order) == expected
+    risen = [ranking.scores[row] for row in ranking.order]
+    assert risen == sorted(risen, reverse=True)
+
+
+def test_a_successor_that_the_ranker_left_out_comes_too() -> None:
+    given_signals = signals([{"id": "a", "similarity": 0.9}, {"id": "b"}])
+    given_signals.successors.append((0, 1))
+    ranking = successors_first(ChannelRanker("similarity").rank(given_signals, "t"), given_signals)
+    assert ranking.order == [1, 0]
 
 
 def test_weights_are_checked() -> None:

@@ -53,7 +53,7 @@ from zerda_pg.db.gather_arms import (
     rows_limit,
     term_bit,
 )
-from zerda_pg.db.gather_graph import degree, graph_arm, replaced, successors
+from zerda_pg.db.gather_graph import degree, graph_arm, replaced
 from zerda_pg.db.rows import whole
 from zerda_pg.db.schema import (
     embedding_models,
@@ -315,6 +315,10 @@ def _signals(
             .scalar_subquery()
         )
         state = case((first, recorded))
+    replacements: Any = null()
+    if chain is not None:
+        links = func.json_agg(func.json_build_array(chain.c.old, chain.c.id))
+        replacements = case((first, select(links).scalar_subquery()))
     touched = _touched(found.c.id, e.c.session_id) if shape.session else constant("false")
 
     return (
@@ -336,7 +340,7 @@ def _signals(
             func.octet_length(e.c.body).label("bytes"),
             func.left(e.c.body, rows_limit(HEAD)).label("head"),
             found.c.seeds, found.c.steps,
-            (null() if chain is None else successors(found, chain)).label("successors"),
+            replacements.label("replacements"),
             terms.label("terms"),
             path.label("exact"),
             indexed.label("ann_model_id"),

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
-    ARRAY,
     CTE,
     ColumnElement,
     Integer,
     Select,
-    Text,
     bindparam,
     case,
     cast,
@@ -26,14 +24,14 @@ from sqlalchemy.sql.selectable import Subquery
 from zerda_pg.db.gather_arms import Arms, constant, relation_list, rows_limit
 from zerda_pg.db.schema import edges, entries
 
-__all__ = ["degree", "graph_arm", "replaced", "successors"]
+__all__ = ["degree", "graph_arm", "replaced"]
 
 ADJACENT = ("precedes", "related", "has_child")
 """Relations whose two ends lend each other score."""
 
 
-LONGEST_CHAIN = 32
-"""Supersessions in a row that are followed from a candidate."""
+MOST_LINKS = 5000
+"""Supersessions that are followed from what was found."""
 
 
 DEGREE_RELATIONS = ("has_child", "related", "invalidated_by")
@@ -120,37 +118,28 @@ def degree(found: CTE) -> Any:
 
 
 def replaced(arms: list[Select[Any]]) -> CTE:
-    """What replaced the entries that the arms found, and what replaced that: (old, id)."""
+    """What replaced the entries that the arms found, and what replaced that: (old, id).
+
+    Each link once, the nearest first; a circle ends by itself.
+    """
     every = union(*arms).cte("reached")
     first, then = edges.alias("replaced_by"), edges.alias("then_by")
     chain = (
-        select(
-            first.c.source_id.label("old"),
-            first.c.target_id.label("id"),
-            constant("1").label("links"),
-        )
+        select(first.c.source_id.label("old"), first.c.target_id.label("id"))
         .join(every, every.c.id == first.c.source_id)
         .where(
             first.c.tenant_id == bindparam("tenant"),
             first.c.relation == constant("'invalidated_by'"),
         )
-        .cte("replaced", recursive=True)
+        .cte("chain", recursive=True)
     )
     further = (
-        select(chain.c.old, then.c.target_id, chain.c.links + constant("1"))
+        select(then.c.source_id, then.c.target_id)
         .join(chain, chain.c.id == then.c.source_id)
         .where(
             then.c.tenant_id == bindparam("tenant"),
             then.c.relation == constant("'invalidated_by'"),
-            chain.c.links < rows_limit(LONGEST_CHAIN),
         )
     )
-    return chain.union(further)
-
-
-def successors(found: CTE, chain: CTE) -> Any:
-    """What replaced an entry, however often."""
-    return func.array(
-        select(chain.c.id).where(chain.c.old == found.c.id).correlate(found).scalar_subquery(),
-        type_=ARRAY(Text),
-    )
+    whole = chain.union(further)
+    return select(whole.c.old, whole.c.id).limit(rows_limit(MOST_LINKS)).cte("replaced")

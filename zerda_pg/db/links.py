@@ -23,14 +23,15 @@ def relate(
 
     Raises:
         NotFoundError: If either is not there.
-        AccessDeniedError: If both are everyone's and the scope is a user's.
+        AccessDeniedError: If both are everyone's and the scope is a user's, or if the link would
+            say of everyone's memory that it was replaced.
     """
     recorded = begin_write(connection, scope.tenant_id)
     found = lock(connection, scope, [source_id, target_id])
     for name in (source_id, target_id):
         if name not in found:
             raise scope.missing(name)
-    if not any(found.values()):
+    if not any(found.values()) or (relation == "invalidated_by" and not found[source_id]):
         raise scope.refused(source_id)
     insert_edge(connection, scope, source_id, target_id, relation, weight)
     if recorded:

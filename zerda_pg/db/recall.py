@@ -182,12 +182,9 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         term_idf=np.array([term[4] for term in tested], dtype=np.float64),
         matched=_bits(columns["matched"], len(tested)),
         links=_links(columns["seeds"], columns["steps"], row_of),
-        successors=[
-            (row, row_of[successor])
-            for row, successors in enumerate(columns["successors"])
-            for successor in successors or ()
-            if successor in row_of
-        ],
+        successors=_successors(
+            next((links for links in columns["replacements"] if links), []), row_of
+        ),
         vectors={
             entry_id: parse_halfvec(vector)
             for entry_id, vector in zip(ids, columns["vector"], strict=False)
@@ -209,6 +206,26 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         ann_model_id=next((i for i in columns["ann_model_id"] if i is not None), None),
         model_state=next((state for state in columns["model_state"] if state), None),
     )
+
+
+def _successors(links: Sequence[tuple[str, str]], row_of: dict[str, int]) -> list[tuple[int, int]]:
+    """Each candidate with the next candidates that replaced it, past what is no candidate."""
+    then: defaultdict[str, list[str]] = defaultdict(list)
+    for old, new in links:
+        then[old].append(new)
+    pairs: list[tuple[int, int]] = []
+    for start in [name for name in then if name in row_of]:
+        seen, ahead = {start}, list(then[start])
+        while ahead:
+            name = ahead.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in row_of:
+                pairs.append((row_of[start], row_of[name]))
+            else:
+                ahead += then.get(name, [])
+    return pairs
 
 
 def _bits(sets: Sequence[int], terms: int) -> NDArray[np.bool_]:

@@ -119,6 +119,22 @@ class Packer:
             self._show_parts()
         if self._packing.packing != "stop":
             self._fill_up()
+        self._drop_superseded()
+
+    def _drop_superseded(self) -> None:
+        """No superseded memory without what replaced it; what that leaves is filled once more."""
+        successors = self._found.gathered.signals.successors
+        while True:
+            shown = {*self.chosen, *self.parts}
+            alone = {old for old, new in successors if old in shown and new not in shown}
+            if not alone:
+                return
+            self._rejected |= dict.fromkeys(alone, "successor_not_packed")
+            self._rows = [row for row in self._rows if row not in alone]
+            self.parts = [row for row in self.parts if row not in alone]
+            self._take([row for row in self.chosen if row not in alone])
+            if self._packing.packing != "stop":
+                self._fill_up()
 
     def reason(self, row: int, min_score: float) -> str:
         """Why a row was not packed."""

@@ -116,19 +116,26 @@ def successors_first(ranking: Ranking, signals: Signals) -> Ranking:
     """
     if not signals.successors:
         return ranking
-    order, scores = list(ranking.order), ranking.scores.copy()
-    # as often as a chain of successors is long
-    for _ in signals.successors:
-        changed = False
-        for old, new in signals.successors:
-            if old not in order or (new in order and order.index(new) < order.index(old)):
-                continue
-            if new in order:
-                order.remove(new)
-            order.insert(order.index(old), new)
-            scores[new] = max(scores[old], scores[new])
-            changed = True
-        if not changed:
-            break
+    then: dict[int, list[int]] = {}
+    for old, new in signals.successors:
+        then.setdefault(old, []).append(new)
+    order: list[int] = []
+    scores = ranking.scores.copy()
+    begun: set[int] = set()
+    for best in ranking.order:
+        # what replaced a row goes before it, and what replaced that before both; a row that is
+        # begun already stands there, or is part of a circle
+        stack = [(best, False)]
+        while stack:
+            row, replaced = stack.pop()
+            if replaced:
+                order.append(row)
+            elif row not in begun:
+                begun.add(row)
+                stack.append((row, True))
+                for new in sorted(then.get(row, []), key=lambda one: (scores[one], one)):
+                    if new not in begun:
+                        scores[new] = max(scores[new], scores[row])
+                        stack.append((new, False))
     parts = ranking.contributions | {"superseded": np.asarray(scores - ranking.scores)}
     return Ranking(order=order, scores=scores, contributions=parts)

@@ -1,6 +1,6 @@
--- Marks one entry superseded, in both tables that repeat its status. A second time changes
--- nothing: what ended first stays ended then. What is discarded stays so, and is superseded when
--- it is restored.
+-- Marks one entry superseded, in both tables that repeat its status. What has ended stays ended
+-- then: a second time changes nothing, unless the end lies ahead and this one comes sooner. What
+-- is discarded stays so, and is superseded when it is restored.
 CREATE FUNCTION zerda.supersede(p_tenant text, p_id text, p_from timestamptz, p_now timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
@@ -13,7 +13,8 @@ BEGIN
         valid_to = greatest(least(e.valid_to, p_from), e.valid_from),
         invalidated_at = p_now,
         updated_at = p_now
-    WHERE e.tenant_id = p_tenant AND e.id = p_id AND e.invalidated_at IS NULL
+    WHERE e.tenant_id = p_tenant AND e.id = p_id
+        AND (e.invalidated_at IS NULL OR e.valid_to > p_now AND p_from < e.valid_to)
     RETURNING e.valid_to INTO v_valid_to;
     IF NOT FOUND THEN
         RETURN false;
