@@ -15,7 +15,6 @@ bounded whatever the size of the store; every query block names the tenant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import (
@@ -29,7 +28,6 @@ from sqlalchemy import (
     case,
     cast,
     func,
-    literal_column,
     null,
     or_,
     select,
@@ -53,49 +51,22 @@ from zerda_pg.db.gather_arms import (
     rows_limit,
     term_bit,
 )
+from zerda_pg.db.gather_best import with_the_best
 from zerda_pg.db.gather_graph import degree, graph_arm, replaced
-from zerda_pg.db.rows import whole
+from zerda_pg.db.gather_shape import GatherShape
 from zerda_pg.db.schema import (
     embedding_models,
     embeddings,
-    entries,
     entry_state,
     session_touches,
     tenants,
 )
-from zerda_pg.scoring.cues import NAME_CHARACTERS
-from zerda_pg.scoring.hybrid import SHORT_BYTES
 
 __all__ = ["ARM_BITS", "Arms", "GatherShape", "gather_sql"]
 
 HEAD = 240
 """Characters of a body that ranking sees: who speaks, and whether a value is told. Where only
 who speaks is asked, `NAME_CHARACTERS`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GatherShape:
-    """What the statement's text depends on, besides the criteria."""
-
-    dense: bool = True
-    lexical: bool = True
-    recent: bool = True
-    graph: bool = True
-    degree: bool = False
-    session: bool = False
-    """Whether a current session is given, whose touches are looked up."""
-    phrases: bool = False
-    """Whether the query quotes phrases, which are then looked for in the candidates."""
-    ann: int | None = None
-    """Dimensions, where the tenant has an HNSW index of its own; None: exact."""
-    isolated: bool = False
-    """Whether row-level security applies, under which `@@` alone uses no index."""
-    vectors: bool = False
-    """Whether the candidates' vectors are fetched, for diversity."""
-    whole: int = 0
-    """How many of the best candidates come with all their columns, so that no second round trip
-    fetches them."""
-    arms: Arms = field(default_factory=Arms)
 
 
 def _quoted(e: FromClause) -> ColumnElement[Any]:
@@ -195,7 +166,7 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
         .cte("found")
     )
     scored = _signals(criteria, shape, vector_schema, found, idf=idf, dense=dense, chain=chain)
-    return _completed(scored, criteria, shape, vector_schema)
+    return with_the_best(scored, criteria, shape, vector_schema)
 
 
 ARM_BITS = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8, "successors": 16}
@@ -349,53 +320,6 @@ def _signals(
         .select_from(source)
         .cte("scored")
     )  # fmt: skip
-
-
-def _completed(
-    scored: CTE, criteria: Criteria, shape: GatherShape, vector_schema: str
-) -> Select[Any]:
-    """The best candidates' vectors and columns come along, the others' are left where they are.
-
-    What is best is estimated as the default ranker begins: the cosine, and the share of the
-    query's words, less in long texts.
-    """
-    # typed, since SQLAlchemy would divide numerics, whose logarithm is slow
-    short = literal_column(str(SHORT_BYTES), Double)
-    longer: ColumnElement[float] = func.greatest(
-        cast(scored.c.bytes, Double) / short, constant("1"), type_=Double()
-    )
-    total: ColumnElement[float] = func.nullif(scored.c.lexical_total, constant("0"), type_=Double())
-    words = scored.c.lexical / total / (constant("1.0") + func.ln(longer, type_=Double()))
-    relevance = func.coalesce(scored.c.similarity, constant("0")) + func.coalesce(
-        words, constant("0")
-    )
-    place = func.row_number().over(order_by=(relevance.desc(), scored.c.id)).label("place")
-    ranked = select(scored, place).subquery("ranked")
-    columns = {column.key: column for column in ranked.c if column.key != "place"}
-    # of the others, who speaks
-    columns["head"] = case(
-        (ranked.c.place <= rows_limit(shape.arms.pool), ranked.c.head),
-        else_=func.left(ranked.c.head, rows_limit(NAME_CHARACTERS)),
-    ).label("head")
-    if shape.dense:
-        v = embeddings.alias("w")
-        wanted = (
-            v.c.tenant_id == bindparam("tenant"),
-            v.c.entry_id == ranked.c.id,
-            v.c.model_id == bindparam("model"),
-        )
-        # as text: the schema's name is quoted already, and `func` would quote it again
-        sent = constant(f"{vector_schema}.halfvec_send(w.embedding)").label("sent")
-        vector: Any = select(sent).select_from(v).where(*wanted).scalar_subquery()
-        if not shape.vectors:
-            vector = case((ranked.c.place <= rows_limit(shape.arms.pool), vector))
-        columns["vector"] = vector.label("vector")
-    if shape.whole and criteria.known_at is None:
-        own = entries.c.tenant_id == bindparam("tenant"), entries.c.id == ranked.c.id
-        row = whole(entries).where(*own).correlate(ranked).subquery("row")
-        line = select(cast(func.row_to_json(row.table_valued()), Text)).scalar_subquery()
-        columns["entry"] = case((ranked.c.place <= rows_limit(shape.whole), line)).label("entry")
-    return select(*columns.values())
 
 
 def gather_sql(criteria: Criteria, shape: GatherShape, vector_schema: str) -> str:
