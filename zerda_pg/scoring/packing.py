@@ -25,7 +25,7 @@ __all__ = ["Packed", "Policy", "Reason", "check_policy", "pack", "pack_measured"
 Policy = Literal["skip", "stop", "value", "optimal"]
 Reason = Literal["over_budget", "beyond_top_k"]
 
-LENGTH_EXPONENT = 0.22
+LENGTH_EXPONENT = 0.2
 """γ of `value`, no unit. Measured over four question sets with the default ranker, which itself
 counts words in long texts for less: 0 loses 2 to 3 points of evidence where messages are long,
 0.5 loses 2 to 3 at 500 tokens. Packing by a plain mix of cosine and words, which
@@ -62,9 +62,9 @@ def pack(
 ) -> Packed:
     """Choose rows under a budget and a count.
 
-    `value` tries rows by `(score - floor) / length^0.1`, where the floor is the score of the
-    200th candidate; of fewer, n, it is the n/200th part of the lowest score, so that a short
-    list of good candidates does not lose its last one to the floor. `optimal` is exact up to
+    `value` tries rows by `(score - floor) / length^γ` (`LENGTH_EXPONENT`), where the floor is the
+    score of the candidate at `FLOOR_RANK`; of fewer, n, it is the n-th part of that rank of the
+    lowest score, so that a short list of good candidates does not lose its last one to it. `optimal` is exact up to
     the size named in `knapsack.solve` and beyond it takes the best of several greedy fillings
     (`Packed.exact` is False).
 
