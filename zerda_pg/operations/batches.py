@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -224,10 +225,11 @@ def _results(
     for w in written:
         entry = fetched.get(w.id)
         if entry is None:
-            entry = replace(
-                drafts[w.n].entry, version=w.version, recorded_at=w.recorded_at,
-                updated_at=w.recorded_at, language=drafts[w.n].entry.language or core.language,
-            )  # fmt: skip
+            # a copy as it is: what a constructor would check was checked
+            entry = copy(drafts[w.n].entry)
+            entry.version = w.version
+            entry.recorded_at = entry.updated_at = w.recorded_at
+            entry.language = entry.language or core.language
         status = cast(Any, w.status)
         results.append(AddResult(id=w.id, entry=entry, status=status, version=w.version))
     return results
