@@ -107,7 +107,7 @@ def _plan(url: str, memory: Memory, chance: random.Random) -> str:
         vector = connection.execute(
             "SELECT embedding::text FROM zerda.embeddings WHERE tenant_id = %s LIMIT 1", [tenant]
         ).fetchone()
-        sql = gather_sql(Criteria(scope=Scope(tenant_id=tenant)), GatherShape(), schema)
+        sql = gather_sql(Criteria(scope=Scope(tenant_id=tenant)), GatherShape(best=64), schema)
         parameters = {
             "tenant": tenant,
             "query_text": _sentence(chance, 8),

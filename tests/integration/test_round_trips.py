@@ -15,7 +15,7 @@ from zerda_pg import Memory, MemoryStore
 from zerda_pg.db.gather_best import AHEAD_BYTES
 from zerda_pg.testing import temporary_database
 
-NOW = datetime.now(UTC) + timedelta(seconds=1)
+LATER = datetime.now(UTC) + timedelta(hours=1)
 
 
 @contextmanager
@@ -54,9 +54,9 @@ def memory(server: None) -> Iterator[Memory]:
         {},
         {"mode": "dense"},
         {"mode": "lexical"},
-        {"valid_at": NOW},
-        {"known_at": NOW},
-        {"now": NOW},
+        {"valid_at": LATER},
+        {"known_at": LATER},
+        {"now": LATER},
     ],
 )
 def test_a_search_sends_one_statement(memory: Memory, k: int, asked: dict[str, Any]) -> None:

@@ -51,14 +51,13 @@ from zerda_pg.db.gather_arms import (
     rows_limit,
     term_bit,
 )
-from zerda_pg.db.gather_best import the_best
+from zerda_pg.db.gather_best import one, the_best
 from zerda_pg.db.gather_graph import degree, graph_arm, replaced
 from zerda_pg.db.gather_shape import GatherShape
-from zerda_pg.db.rows import RECORDED, STATE
+from zerda_pg.db.rows import RECORDED
 from zerda_pg.db.schema import (
     embedding_models,
     embeddings,
-    entry_state,
     session_touches,
     tenants,
 )
@@ -170,7 +169,7 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
     scored, once = _signals(
         criteria, shape, vector_schema, found, idf=idf, dense=dense, chain=chain
     )
-    return the_best(scored, once, shape, vector_schema)
+    return the_best(scored, once, criteria, shape, vector_schema)
 
 
 ARM_BITS = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8, "successors": 16}
@@ -195,15 +194,6 @@ def _found_by(name: str, arm: CTE) -> Select[Any]:
     )
 
 
-def _one(statement: Select[Any], name: str) -> Any:
-    """A candidate's row, looked up by its key.
-
-    The limit keeps the planner from joining whole tables instead: with statistics of a time when
-    the tenant had one entry it thinks that cheaper, which then takes minutes.
-    """
-    return statement.limit(rows_limit(1)).lateral(name)
-
-
 def _signals(
     criteria: Criteria,
     shape: GatherShape,
@@ -214,7 +204,7 @@ def _signals(
     dense: CTE | None,
     chain: CTE | None,
 ) -> tuple[CTE, dict[str, ScalarSelect[Any]]]:
-    """The union joined once to entries, state and vectors, a row a candidate.
+    """The union joined once to entries and vectors, a row a candidate.
 
     Returns:
         The rows, and what is told once.
@@ -223,17 +213,9 @@ def _signals(
     lexical: ColumnElement[Any] = constant("0.0")
     total: Any = constant("0.0")
     once: dict[str, ScalarSelect[Any]] = {}
-    known, state_of = known_entries(criteria), entry_state.alias("s")
-    e = _one(
-        select(*known.c).where(*considered(criteria, known), known.c.id == found.c.id), "entry"
-    )
-    s = _one(
-        select(*state_of.c).where(
-            state_of.c.tenant_id == bindparam("tenant"), state_of.c.entry_id == found.c.id
-        ),
-        "state",
-    )
-    source: Any = found.join(e, constant("true")).join(s, constant("true"))
+    known = known_entries(criteria)
+    e = one(select(*known.c).where(*considered(criteria, known), known.c.id == found.c.id), "entry")
+    source: Any = found.join(e, constant("true"))
     matched: ColumnElement[Any] = constant("0")
     if idf is not None:
         # what the index did not look up is tested on the candidates
@@ -295,7 +277,7 @@ def _signals(
 
     scored = (
         select(
-            found.c.arms, *[e.c[name] for name in RECORDED], *[s.c[name] for name in STATE],
+            found.c.arms, *[e.c[name] for name in RECORDED],
             cast(similarity, Double).label("similarity"),
             cast(lexical, Double).label("lexical"),
             cast(total, Double).label("lexical_total"),
@@ -303,8 +285,6 @@ def _signals(
             cast(func.extract("epoch", clock), Double).label("now"),
             cast(func.extract("epoch", clock - e.c.created_at), Double).label("age"),
             cast(func.extract("epoch", clock - e.c.updated_at), Double).label("updated_age"),
-            cast(func.extract("epoch", clock - s.c.last_access), Double).label("accessed_age"),
-            (s.c.importance * s.c.decay_factor).label("effective"),
             (degree(found) if shape.degree else constant("0")).label("degree"),
             touched.label("touched"),
             (_quoted(e) if shape.phrases else constant("0.0")).label("quoted"),

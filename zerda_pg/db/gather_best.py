@@ -1,4 +1,4 @@
-"""The best candidates, and what comes with them only: the entry, the vector, the text's head."""
+"""The best candidates, and what comes with them only: state, entry, vector, the text's head."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from sqlalchemy import (
     select,
 )
 
+from zerda_pg.db.criteria import Criteria, now
 from zerda_pg.db.gather_arms import constant, rows_limit
 from zerda_pg.db.gather_shape import GatherShape
 from zerda_pg.db.rows import RECORDED, STATE
-from zerda_pg.db.schema import embeddings
+from zerda_pg.db.schema import embeddings, entry_state
 from zerda_pg.scoring.cues import NAME_CHARACTERS
 from zerda_pg.scoring.hybrid import SHORT_BYTES
 
 __all__ = ["the_best"]
 
 SIGNALS = (
-    "id", "arms", "kind", "session_id", "similarity", "lexical", "lexical_total", "matched", "now",
-    "age", "updated_age", "accessed_age", "effective", "access_count", "degree", "touched",
-    "quoted", "bytes", "version", "seeds", "steps",
+    "id", "version", "arms", "kind", "session_id", "similarity", "lexical", "lexical_total",
+    "matched", "now", "age", "updated_age", "degree", "touched", "quoted", "bytes", "seeds",
+    "steps",
 )  # fmt: skip
 """Columns of every candidate."""
 
@@ -41,6 +42,15 @@ LENT = 0.5
 
 AHEAD_BYTES = 65_536
 """Text and metadata of a candidate that comes whole; a longer one is fetched if it is chosen."""
+
+
+def one(statement: Select[Any], name: str) -> Any:
+    """A candidate's row, looked up by its key.
+
+    The limit keeps the planner from joining whole tables instead: with statistics of a time when
+    the tenant had one entry it thinks that cheaper, which then takes minutes.
+    """
+    return statement.limit(rows_limit(1)).lateral(name)
 
 
 def _looks(scored: CTE) -> ColumnElement[float]:
@@ -66,16 +76,31 @@ def _looks(scored: CTE) -> ColumnElement[float]:
 
 
 def the_best(
-    scored: CTE, once: Mapping[str, ScalarSelect[Any]], shape: GatherShape, vector_schema: str
+    scored: CTE,
+    once: Mapping[str, ScalarSelect[Any]],
+    criteria: Criteria,
+    shape: GatherShape,
+    vector_schema: str,
 ) -> Select[Any]:
-    """The candidates that look best, with their entries, so that nothing is fetched after.
+    """The candidates that look best, with state and entry, so that nothing is fetched after.
 
     Of `once`, what is told for the whole answer, the first row tells.
     """
     place = func.row_number().over(order_by=(_looks(scored).desc(), scored.c.id)).label("place")
     ranked = select(scored, place).subquery("ranked")
     foremost = ranked.c.place <= rows_limit(shape.arms.pool)
+    state_of = entry_state.alias("s")
+    state = one(
+        select(*[state_of.c[name] for name in STATE]).where(
+            state_of.c.tenant_id == bindparam("tenant"), state_of.c.entry_id == ranked.c.id
+        ),
+        "state",
+    )
     columns: dict[str, ColumnElement[Any]] = {name: ranked.c[name] for name in SIGNALS}
+    accessed = func.extract("epoch", now(criteria) - state.c.last_access)
+    columns["accessed_age"] = cast(accessed, Double)
+    columns["effective"] = state.c.importance * state.c.decay_factor
+    columns["access_count"] = state.c.access_count
     # of the others, who speaks
     columns["head"] = case(
         (foremost, ranked.c.head), else_=func.left(ranked.c.head, rows_limit(NAME_CHARACTERS))
@@ -91,13 +116,14 @@ def the_best(
         sent = constant(f"{vector_schema}.halfvec_send(w.embedding)").label("sent")
         vector: Any = select(sent).select_from(v).where(*wanted).scalar_subquery()
         columns["vector"] = vector if shape.vectors else case((foremost, vector))
-    line = select(*[ranked.c[name] for name in (*RECORDED, *STATE)]).correlate(ranked)
+    line = select(*[ranked.c[name] for name in RECORDED], *state.c).correlate(ranked, state)
     text = cast(func.row_to_json(line.subquery("line").table_valued()), Text)
     size = ranked.c.bytes + func.pg_column_size(ranked.c.metadata)
     columns["entry"] = case((size <= rows_limit(AHEAD_BYTES), select(text).scalar_subquery()))
     for name, told in once.items():
         columns[name] = case((ranked.c.place == constant("1"), told))
-    statement = select(*[column.label(name) for name, column in columns.items()])
+    named = [column.label(name) for name, column in columns.items()]
+    statement = select(*named).select_from(ranked.join(state, constant("true")))
     if shape.best is not None:
         statement = statement.where(ranked.c.place <= rows_limit(shape.best))
     return statement
