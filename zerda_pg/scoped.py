@@ -116,7 +116,7 @@ class Memory:
             language: Text-search configuration; default: the store's.
             if_exists: What to do if the id exists.
             dedupe: Whether an active entry of the same normalised content, tenant, user, agent,
-                session, type and kind is kept instead.
+                session, type and kind, and true at the same time, is kept instead.
 
         Returns:
             What was found: `created`, `replaced`, `kept` or `duplicate`.

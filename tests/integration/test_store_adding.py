@@ -210,6 +210,49 @@ def test_dedupe_among_active_entries_only(anytenant: Memory) -> None:
     assert anytenant.add("the same", dedupe=True).status == "created"  # the third has expired
 
 
+AHEAD = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
+BEHIND = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def test_what_is_not_true_yet_stands_for_nothing_that_is(anytenant: Memory) -> None:
+    """Nor the other way round: a duplicate is true at the same time."""
+    ahead = anytenant.add("Ines leads", valid_from=AHEAD, dedupe=True)
+    now = anytenant.add("ines LEADS", dedupe=True)
+    assert (ahead.status, now.status) == ("created", "created")
+    assert [h.entry.id for h in anytenant.search("Ines leads")] == [now.id]
+    # what has begun says the same, whenever it did
+    for begun in (None, BEHIND, datetime.now(UTC)):
+        again = anytenant.add("Ines leads", valid_from=begun, dedupe=True)
+        assert (again.status, again.id) == ("duplicate", now.id)
+    same = anytenant.add("Ines leads", valid_from=AHEAD, dedupe=True)
+    assert (same.status, same.id) == ("duplicate", ahead.id)
+    later = anytenant.add("Ines leads", valid_from=AHEAD + timedelta(days=1), dedupe=True)
+    assert later.status == "created"
+
+
+def test_what_is_over_stands_for_nothing_that_is_true(anytenant: Memory) -> None:
+    over = MemoryEntry("Ines leads", valid_from=BEHIND, valid_to=BEHIND + timedelta(days=9))
+    assert anytenant.add(over).status == "created"
+    now = anytenant.add("Ines leads", dedupe=True)
+    assert now.status == "created"
+    ending = MemoryEntry("Ines leads", valid_to=AHEAD)  # true now, too
+    twice = MemoryEntry("Ines leads", valid_from=BEHIND, valid_to=over.valid_to)
+    results = anytenant.add_many([ending, twice, {"content": "Ines leads"}], dedupe=True)
+    assert [(r.status, r.id) for r in results] == [
+        ("duplicate", now.id), ("duplicate", over.id), ("duplicate", now.id)
+    ]  # fmt: skip
+
+
+def test_duplicates_of_one_batch_are_true_at_the_same_time(anytenant: Memory) -> None:
+    times = [None, AHEAD, BEHIND, AHEAD, AHEAD + timedelta(days=1)]
+    items = [{"content": "Ines leads", "valid_from": time} for time in times]
+    results = anytenant.add_many(items, dedupe=True)
+    assert [r.status for r in results] == [
+        "created", "created", "duplicate", "duplicate", "created"
+    ]  # fmt: skip
+    assert (results[2].id, results[3].id) == (results[0].id, results[1].id)
+
+
 def test_the_same_fact_twice_in_one_batch(anymemory: Memory) -> None:
     items = [{"content": c} for c in ("Water is wet", "x", "water is  WET", "y", "Water is wet")]
     results = anymemory.add_many(items, dedupe=True)

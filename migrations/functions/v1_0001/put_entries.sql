@@ -130,6 +130,15 @@ BEGIN
               AND e.agent_id IS NOT DISTINCT FROM r.agent_id
               AND e.session_id IS NOT DISTINCT FROM r.session_id
               AND (e.expires_at IS NULL OR e.expires_at > v_now)
+              -- Another time of being true is another statement. What has begun and not ended
+              -- is true now, whenever it began and will end; what lies ahead or is over is only
+              -- like that of the same time.
+              AND (e.valid_from IS NOT DISTINCT FROM r.valid_from
+                   OR (coalesce(e.valid_from, v_now) <= v_now
+                       AND coalesce(r.valid_from, v_now) <= v_now))
+              AND (e.valid_to IS NOT DISTINCT FROM r.valid_to
+                   OR (coalesce(e.valid_to, 'infinity') > v_now
+                       AND coalesce(r.valid_to, 'infinity') > v_now))
               AND e.id <> r.id
               AND e.id <> ALL (r.supersedes)
             ORDER BY e.created_at, e.id
