@@ -10,12 +10,12 @@ from sqlalchemy import URL
 from zerda_pg.config import Settings
 from zerda_pg.core import Core
 from zerda_pg.db.embedded import EmbeddedServer
-from zerda_pg.db.engine import parse_url
+from zerda_pg.db.engine import check_transactions, parse_url
 from zerda_pg.db.facts import DatabaseFacts, Model, active_model, read_facts
 from zerda_pg.db.location import locate
 from zerda_pg.db.migrations import upgrade
 from zerda_pg.embedding.protocol import Embedder
-from zerda_pg.steps import Steps, read
+from zerda_pg.steps import Steps, read, within
 from zerda_pg.tokens import TokenCounter
 
 __all__ = ["Opening"]
@@ -36,6 +36,7 @@ class Opening:
     ) -> None:
         settings = Settings.from_env()
         self.server: EmbeddedServer | None = None
+        self._own_engine = engine_url is not None
         self.slow_seconds = settings.slow_seconds
         if engine_url is None:
             found, self.server = locate(url, settings)
@@ -64,5 +65,11 @@ class Opening:
             raise
 
     def questions(self) -> Steps[tuple[DatabaseFacts, Model | None]]:
-        """What the database says of itself."""
+        """What the database says of itself.
+
+        Raises:
+            ConfigError: If it, or an engine of the caller's, cannot be used.
+        """
+        if self._own_engine:
+            yield from within(check_transactions)
         return (yield from read(lambda c: (read_facts(c), active_model(c))))

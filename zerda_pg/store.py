@@ -60,8 +60,8 @@ class MemoryStore:
             url: `postgresql://…`; None: `ZERDA_PG_URL`, else the embedded server.
             embedder: `"auto"` (the model that the database records, on an empty store the first
                 installed), a name, or an object with the `Embedder` protocol.
-            engine: A SQLAlchemy engine of yours for psycopg, in place of a URL; it is not
-                disposed of at `close`.
+            engine: A SQLAlchemy engine of yours for psycopg, not in AUTOCOMMIT, in place of a
+                URL; it is not disposed of at `close`.
             migrate: Whether to bring the schema up to date; None: for the embedded server only.
             language: Text-search configuration of new entries.
             count_tokens: `"auto"`, `"exact"`, `"estimate"` or a function.

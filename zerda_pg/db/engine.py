@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from sqlalchemy import URL, create_engine, event, make_url
+from sqlalchemy import URL, Connection, create_engine, event, make_url
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import (
     ArgumentError,
@@ -53,6 +53,7 @@ __all__ = [
     "CollisionError",
     "admin_engine",
     "async_engine",
+    "check_transactions",
     "local_settings",
     "parse_url",
     "shown_url",
@@ -230,6 +231,26 @@ def async_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Asy
     engine = create_async_engine(url, **options)
     _watch(engine.sync_engine, settings["statement_timeout"], slow, binary=True)
     return engine
+
+
+def check_transactions(connection: Connection) -> None:
+    """Refuse an engine of the caller's whose `begin` begins nothing.
+
+    Writes of several statements would be done by halves, and settings of a transaction (the
+    tenant, the zone, the time-out) would be gone before the statement that needs them.
+
+    Args:
+        connection: As `begin` gives it.
+
+    Raises:
+        ConfigError: If it commits each statement by itself.
+    """
+    if getattr(connection.connection.driver_connection, "autocommit", False):
+        raise ConfigError(
+            "engine is in AUTOCOMMIT, where no transaction begins: make it without "
+            "isolation_level='AUTOCOMMIT' (or autocommit=True in connect_args); for what needs "
+            "that elsewhere take engine.execution_options(isolation_level='AUTOCOMMIT')"
+        )
 
 
 def _watch(engine: Engine, statement_timeout: float, slow: float | None, *, binary: bool) -> None:
