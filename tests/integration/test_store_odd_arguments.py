@@ -83,6 +83,7 @@ def test_a_vector_is_used_as_its_direction_or_refused(
 
 @given(given=st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=3))
 @example(given={"min_importance": math.nan})
+@example(given={"memory_types": [None]})
 @example(given={"created_from": datetime(1, 1, 1, tzinfo=UTC)})
 @example(given={"created_to": datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)})
 @example(given={"kinds": ["\x00"]})
