@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from zerda_pg.clock import parse_time
+from zerda_pg.clock import instant, parse_time
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, models, portable
 from zerda_pg.db.changes import begin_write, record_changes
@@ -171,6 +171,9 @@ _TIMES = (
     "expires_at", "discarded_at", "last_access", "recorded_to", "touched_at",
 )  # fmt: skip
 
+_COUNTED = ("created_at", "last_access")
+"""Those that entries have in seconds since the epoch."""
+
 
 def _check_row(row: Mapping[str, Any]) -> None:
     """What `add` would refuse is refused here: a file may have been edited.
@@ -180,7 +183,9 @@ def _check_row(row: Mapping[str, Any]) -> None:
     """
     for name in _TIMES:
         if row.get(name) is not None:
-            parse_time(row[name], name)
+            moment = parse_time(row[name], name)
+            if name in _COUNTED:
+                instant(moment, name)
     for name in _FRACTIONS:
         if name in row:
             fraction(row[name], name)
