@@ -13,9 +13,14 @@ from sqlalchemy import Connection
 from zerda_pg.core import Core
 from zerda_pg.db import reads, writes
 from zerda_pg.db.facts import Model
-from zerda_pg.db.rows import entry_to_json
+from zerda_pg.db.rows import (
+    entry_to_json,
+    stored_content,
+    stored_fraction,
+    stored_metadata,
+)
 from zerda_pg.db.transactions import LostAnswerError
-from zerda_pg.entry import MemoryEntry
+from zerda_pg.entry import MemoryEntry, Status
 from zerda_pg.operations.prepare import Draft
 from zerda_pg.results import AddResult
 from zerda_pg.scope import Scope
@@ -215,8 +220,12 @@ def _vectors(core: Core, drafts: Sequence[Draft]) -> Steps[tuple[NDArray[np.floa
 def _results(
     core: Core, scope: Scope, drafts: Sequence[Draft], written: Sequence[writes.Written]
 ) -> Steps[list[AddResult]]:
-    """The entries as they are in the store now; those of earlier writes are fetched."""
-    earlier = [w.id for w in written if w.status in {"kept", "duplicate"}]
+    """The entries as they are in the store now.
+
+    Those of earlier writes are fetched, and those that were superseded by others of the batch.
+    """
+    ended = {name for draft in drafts for name in draft.supersedes}
+    earlier = [w.id for w in written if w.status in {"kept", "duplicate"} or w.id in ended]
     fetched: dict[str, MemoryEntry] = {}
     if earlier:
         fetched = yield from read(lambda c: reads.fetch_entries(c, scope, earlier))
@@ -224,10 +233,27 @@ def _results(
     for w in written:
         entry = fetched.get(w.id)
         if entry is None:
-            entry = replace(
-                drafts[w.n].entry, version=w.version, recorded_at=w.recorded_at,
-                updated_at=w.recorded_at, language=drafts[w.n].entry.language or core.language,
-            )  # fmt: skip
+            entry = _as_stored(core, drafts[w.n].entry, w)
         status = cast(Any, w.status)
         results.append(AddResult(id=w.id, entry=entry, status=status, version=w.version))
     return results
+
+
+def _as_stored(core: Core, entry: MemoryEntry, w: writes.Written) -> MemoryEntry:
+    """What reading it would give."""
+    superseded = entry.status is Status.SUPERSEDED
+    stored = replace(
+        entry,
+        content=stored_content(entry.content),
+        importance=stored_fraction(entry.importance),
+        decay_factor=stored_fraction(entry.decay_factor),
+        version=w.version,
+        recorded_at=w.recorded_at,
+        updated_at=w.recorded_at,
+        invalidated_at=w.recorded_at if superseded else None,
+        language=entry.language or core.language,
+    )
+    stored.metadata = stored_metadata(entry.metadata)
+    if w.access_count is not None and w.last_access is not None:
+        stored.access_count, stored.last_access = w.access_count, w.last_access.timestamp()
+    return stored

@@ -5,7 +5,8 @@
 CREATE FUNCTION zerda.put_entries(
     p_tenant text, p_user text, p_model integer, p_rows json, p_vectors {vector}.halfvec[],
     p_if_exists text, p_dedupe boolean, p_direct boolean)
-RETURNS TABLE (n integer, id text, status text, version integer, recorded_at timestamptz)
+RETURNS TABLE (n integer, id text, status text, version integer, recorded_at timestamptz,
+    access_count bigint, last_access timestamptz)
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
 DECLARE
@@ -93,7 +94,7 @@ BEGIN
             SELECT min(t.n) FROM json_to_recordset(p_rows) AS t (n integer, id text)
             WHERE t.id = ANY (v_new) GROUP BY t.id);
         RETURN QUERY
-            SELECT t.n, t.id, 'created'::text, 1, v_now
+            SELECT t.n, t.id, 'created'::text, 1, v_now, NULL::bigint, NULL::timestamptz
             FROM json_to_recordset(p_rows) AS t (n integer, id text)
             WHERE t.n = ANY (v_written);
         IF v_recorded THEN
@@ -118,6 +119,8 @@ BEGIN
         n := r.n;
         id := r.id;
         recorded_at := v_now;
+        access_count := NULL;  -- told of what a replaced entry keeps
+        last_access := NULL;
         IF p_dedupe THEN
             SELECT e.id, e.version, e.recorded_at INTO v_old
             FROM zerda.entries e
@@ -243,7 +246,8 @@ BEGIN
             UPDATE zerda.entry_state s
             SET importance = r.importance, original_importance = r.original_importance,
                 decay_factor = r.decay_factor
-            WHERE s.tenant_id = p_tenant AND s.entry_id = r.id;
+            WHERE s.tenant_id = p_tenant AND s.entry_id = r.id
+            RETURNING s.access_count, s.last_access INTO access_count, last_access;
             -- a vector of another model is of the old text: it goes, to be made again
             DELETE FROM zerda.embeddings v
             WHERE v.tenant_id = p_tenant AND v.entry_id = r.id;
