@@ -10,7 +10,7 @@ from sqlalchemy import URL
 from zerda_pg.config import Settings
 from zerda_pg.core import Core
 from zerda_pg.db.embedded import EmbeddedServer
-from zerda_pg.db.engine import check_transactions, parse_url
+from zerda_pg.db.engine import check_maintenance_timeout, check_transactions, parse_url
 from zerda_pg.db.facts import DatabaseFacts, Model, active_model, read_facts
 from zerda_pg.db.location import locate
 from zerda_pg.db.migrations import upgrade
@@ -33,8 +33,12 @@ class Opening:
         migrate: bool | None,
         language: str,
         count_tokens: str | TokenCounter,
+        maintenance_timeout: float | None,
     ) -> None:
         settings = Settings.from_env()
+        bound = settings.maintenance_timeout
+        if maintenance_timeout is not None:
+            bound = check_maintenance_timeout(maintenance_timeout)
         self.server: EmbeddedServer | None = None
         self._own_engine = engine_url is not None
         self.slow_seconds = settings.slow_seconds
@@ -45,13 +49,14 @@ class Opening:
             self.url = engine_url
         with self.undone_on_error():
             if migrate or (migrate is None and self.server is not None):
-                upgrade(self.url.render_as_string(hide_password=False))
+                upgrade(self.url.render_as_string(hide_password=False), timeout=bound)
             self.core = Core(
                 self.url,
                 embedder=embedder,
                 language=language,
                 count_tokens=count_tokens,
                 cache_dir=settings.cache,
+                maintenance_timeout=bound,
             )
 
     @contextmanager

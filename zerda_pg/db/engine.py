@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from zerda_pg.config import LONGEST_SECONDS
 from zerda_pg.db.guarded import (
     GRACE_SECONDS,
     GuardedAsyncConnection,
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = [
-    "LONGEST_STATEMENT_SECONDS",
     "PLAIN_TIMES",
     "BrokenConnectionError",
     "CollisionError",
     "admin_engine",
     "async_engine",
+    "check_maintenance_timeout",
     "check_transactions",
     "local_settings",
     "parse_url",
@@ -74,10 +75,6 @@ KEEPALIVE = {
     "keepalives_count": 3,
 }
 """Seconds, and tries: a peer that vanished is noticed within a minute."""
-
-
-LONGEST_SECONDS = 2_000_000
-"""Of a time-out: the server counts its milliseconds in 31 bits."""
 
 
 def parse_url(url: str | URL) -> URL:
@@ -194,12 +191,27 @@ def sync_engine(
     return engine
 
 
-LONGEST_STATEMENT_SECONDS = 3600.0
-"""Of an administrator's work: a migration, or a check over all vectors."""
+def check_maintenance_timeout(seconds: float) -> float:
+    """Return it if a statement of an administrator's may be given so long.
+
+    Raises:
+        ValueError: If it is no number of seconds, or without end.
+    """
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 1 <= seconds <= LONGEST_SECONDS:
+        raise ValueError(
+            f"maintenance_timeout must be seconds from 1 to {LONGEST_SECONDS}, got {seconds!r}"
+        )
+    return float(seconds)
 
 
-def admin_engine(url: URL) -> Engine:
+def admin_engine(url: URL, maintenance_timeout: float) -> Engine:
     """For an administrator's work, through a pooler too; its waits end as well.
+
+    Args:
+        url: The database.
+        maintenance_timeout: Seconds that a statement may run: a migration, or a check over all
+            vectors.
 
     Raises:
         ConfigError: If `connect_timeout` in the URL is no number of seconds.
@@ -211,7 +223,7 @@ def admin_engine(url: URL) -> Engine:
             pool_size=2,
             pool_timeout=30,
             connect_timeout=float(str(given)),
-            statement_timeout=LONGEST_STATEMENT_SECONDS,
+            statement_timeout=maintenance_timeout,
             prepare=False,
             binary=False,
         )
@@ -363,7 +375,8 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
         return CollisionError(f"concurrent writes kept colliding ({message}): try again")
     if state == "57014":
         return DatabaseUnavailableError(
-            "the statement took longer than statement_timeout and was cancelled"
+            "the statement took longer than statement_timeout (of upkeep: maintenance_timeout) "
+            "and was cancelled"
         )
     if state in _FULL:
         return DatabaseUnavailableError(f"the database has no room left ({message})")

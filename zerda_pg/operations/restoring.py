@@ -123,7 +123,9 @@ def restore(
     if not run.ended:
         run.reject(run.lines + 1, "the file ends early: it was cut off")
     yield from background(
-        lambda c: maintenance.after_bulk(c, scope.tenant_id, run.written["entry"])
+        lambda c: maintenance.after_bulk(
+            c, scope.tenant_id, run.written["entry"], timeout=core.maintenance_timeout
+        )
     )
     return run.report()
 
