@@ -37,7 +37,7 @@ DENSE = """
     ORDER BY v.embedding <=> %(vector)s::halfvec LIMIT %(k)s
 """
 
-HYBRID = GatherShape(whole=64)
+HYBRID = GatherShape(best=64)
 """As a search for ten asks."""
 
 

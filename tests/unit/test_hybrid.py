@@ -176,11 +176,25 @@ def test_the_older_fact_keeps_its_place_where_only_it_has_the_querys_words() -> 
     assert order([production | {"words": [0]}, testing], ASKED) == ["old", "new"]
 
 
-def test_only_the_best_five_change_places() -> None:
+def test_only_the_best_ten_change_places() -> None:
     better = [
-        {"id": f"b{n}", "similarity": 0.95, "head": "user: 1", "vector": [0, 1]} for n in range(4)
+        {"id": f"b{n}", "similarity": 0.95, "head": "user: 1", "vector": [0, 1]} for n in range(9)
     ]
-    assert order([*better, *values()], ASKED)[4:] == ["old", "new"]
+    assert order([*better[:8], *values()], ASKED)[8:] == ["new", "old"]
+    assert order([*better, *values()], ASKED)[9:] == ["old", "new"]
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "how many cats did I have?",
+        "how many cats were there in May?",
+        "how many cats came between May and June?",
+        "which were the first dates?",
+    ],
+)
+def test_who_asks_about_the_past_is_not_given_the_newest(task: str) -> None:
+    assert order(values(), task) == ["old", "new"]
 
 
 def test_what_was_superseded_stands_behind_its_successor() -> None:

@@ -22,10 +22,10 @@ from sqlalchemy import (
     CTE,
     ColumnElement,
     Double,
+    ScalarSelect,
     Select,
     Text,
     bindparam,
-    case,
     cast,
     func,
     null,
@@ -51,9 +51,10 @@ from zerda_pg.db.gather_arms import (
     rows_limit,
     term_bit,
 )
-from zerda_pg.db.gather_best import with_the_best
+from zerda_pg.db.gather_best import the_best
 from zerda_pg.db.gather_graph import degree, graph_arm, replaced
 from zerda_pg.db.gather_shape import GatherShape
+from zerda_pg.db.rows import RECORDED, STATE
 from zerda_pg.db.schema import (
     embedding_models,
     embeddings,
@@ -64,7 +65,7 @@ from zerda_pg.db.schema import (
 
 __all__ = ["ARM_BITS", "Arms", "GatherShape", "gather_sql"]
 
-HEAD = 240
+HEAD = 400
 """Characters of a body that ranking sees: who speaks, and whether a value is told. Where only
 who speaks is asked, `NAME_CHARACTERS`."""
 
@@ -115,7 +116,7 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
         arms.append(("lexical", ranked))
         best.append(
             select(
-                select(ranked.c.id)
+                select(ranked.c.id, ranked.c.lexical)
                 .order_by(ranked.c.lexical.desc(), ranked.c.id)
                 .limit(rows_limit(limits.seeds))
                 .subquery("best_lexical")
@@ -129,7 +130,7 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
         arms.append(("dense", dense))
         best.append(
             select(
-                select(dense.c.id)
+                select(dense.c.id, constant("NULL::double precision").label("lexical"))
                 .order_by(dense.c.distance)
                 .limit(rows_limit(limits.seeds))
                 .subquery("best_dense")
@@ -148,7 +149,7 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
         # Every match lends its score to whatever arm found it, by one aggregate: a join of CTEs,
         # whose sizes the planner cannot know, became a nested loop of 450,000 comparisons.
         own = (constant("0"), cast(matched.c.lexical, Double), matched.c.matched)
-        parts.append(select(matched.c.id, *own, null(), null(), null()))
+        parts.append(select(matched.c.id, *own, *[null()] * 4))
     every = union_all(*parts).subquery("every")
     seated = every.c.seed.is_not(None)
     found = (
@@ -158,6 +159,7 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
             func.max(every.c.lexical).label("lexical"),
             func.bit_or(every.c.matched).label("matched"),
             func.min(every.c.distance).label("distance"),
+            func.max(every.c.lent).label("lent"),
             func.array_agg(every.c.seed).filter(seated).label("seeds"),
             func.array_agg(every.c.step).filter(seated).label("steps"),
         )
@@ -165,8 +167,10 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
         .having(func.bit_or(every.c.arm) > constant("0"))
         .cte("found")
     )
-    scored = _signals(criteria, shape, vector_schema, found, idf=idf, dense=dense, chain=chain)
-    return with_the_best(scored, criteria, shape, vector_schema)
+    scored, once = _signals(
+        criteria, shape, vector_schema, found, idf=idf, dense=dense, chain=chain
+    )
+    return the_best(scored, once, shape, vector_schema)
 
 
 ARM_BITS = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8, "successors": 16}
@@ -176,17 +180,18 @@ ARM_BITS = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8, "successors": 16}
 def _found_by(name: str, arm: CTE) -> Select[Any]:
     """An arm's entries; the dense one knows how far they are, the graph next to what they stand."""
     none = constant("NULL::double precision")
-    near: tuple[Any, ...] = (constant("NULL::text"), constant("NULL::integer"))
+    near: tuple[Any, ...] = (none, constant("NULL::text"), constant("NULL::integer"))
     if name == "graph":
-        near = (arm.c.seed, arm.c.step)
+        near = (arm.c.lexical, arm.c.seed, arm.c.step)
     return select(
         arm.c.id,
         constant(str(ARM_BITS[name])).label("arm"),
         none.label("lexical"),
         constant("NULL::bigint").label("matched"),
         (arm.c.distance if name == "dense" else none).label("distance"),
-        near[0].label("seed"),
-        near[1].label("step"),
+        near[0].label("lent"),
+        near[1].label("seed"),
+        near[2].label("step"),
     )
 
 
@@ -208,12 +213,16 @@ def _signals(
     idf: CTE | None,
     dense: CTE | None,
     chain: CTE | None,
-) -> CTE:
-    """The union joined once to entries, state and vectors, a row a candidate."""
+) -> tuple[CTE, dict[str, ScalarSelect[Any]]]:
+    """The union joined once to entries, state and vectors, a row a candidate.
+
+    Returns:
+        The rows, and what is told once.
+    """
     clock = now(criteria)
     lexical: ColumnElement[Any] = constant("0.0")
     total: Any = constant("0.0")
-    terms: Any = null()
+    once: dict[str, ScalarSelect[Any]] = {}
     known, state_of = known_entries(criteria), entry_state.alias("s")
     e = _one(
         select(*known.c).where(*considered(criteria, known), known.c.id == found.c.id), "entry"
@@ -252,8 +261,7 @@ def _signals(
             idf.c.lexeme, idf.c.entries, idf.c.counted, idf.c.drives, idf.c.idf
         )
         listed = func.json_agg(aggregate_order_by(described, idf.c.place))
-        # once, not on every row
-        terms = case((func.row_number().over() == constant("1"), select(listed).scalar_subquery()))
+        once["terms"] = select(listed).scalar_subquery()
     similarity: ColumnElement[Any] = constant("NULL::double precision")
     if shape.dense:
         v = embeddings.alias("v")
@@ -268,33 +276,26 @@ def _signals(
         # the second is evaluated only for what the dense arm did not find
         distance = func.coalesce(found.c.distance, looked_up.limit(rows_limit(1)).scalar_subquery())
         similarity = constant("1.0") - distance
-    first = func.row_number().over() == constant("1")
-    path: Any = null()
-    indexed: Any = null()
-    state: Any = null()
     if dense is not None:
-        path = case((first, select(func.bool_and(dense.c.exact)).scalar_subquery()))
-        of_index = (
+        once["exact"] = select(func.bool_and(dense.c.exact)).scalar_subquery()
+        once["ann_model_id"] = (
             select(tenants.c.ann_model_id)
             .where(tenants.c.tenant_id == bindparam("tenant"))
             .scalar_subquery()
         )
-        indexed = case((first, of_index))
-        recorded = (
+        once["model_state"] = (
             select(embedding_models.c.state)
             .where(embedding_models.c.id == bindparam("model"))
             .scalar_subquery()
         )
-        state = case((first, recorded))
-    replacements: Any = null()
     if chain is not None:
         links = func.json_agg(func.json_build_array(chain.c.old, chain.c.id))
-        replacements = case((first, select(links).scalar_subquery()))
+        once["replacements"] = select(links).scalar_subquery()
     touched = _touched(found.c.id, e.c.session_id) if shape.session else constant("false")
 
-    return (
+    scored = (
         select(
-            found.c.id, e.c.version, found.c.arms, e.c.kind, e.c.status, e.c.session_id,
+            found.c.arms, *[e.c[name] for name in RECORDED], *[s.c[name] for name in STATE],
             cast(similarity, Double).label("similarity"),
             cast(lexical, Double).label("lexical"),
             cast(total, Double).label("lexical_total"),
@@ -304,22 +305,17 @@ def _signals(
             cast(func.extract("epoch", clock - e.c.updated_at), Double).label("updated_age"),
             cast(func.extract("epoch", clock - s.c.last_access), Double).label("accessed_age"),
             (s.c.importance * s.c.decay_factor).label("effective"),
-            s.c.access_count,
             (degree(found) if shape.degree else constant("0")).label("degree"),
             touched.label("touched"),
             (_quoted(e) if shape.phrases else constant("0.0")).label("quoted"),
             func.octet_length(e.c.body).label("bytes"),
             func.left(e.c.body, rows_limit(HEAD)).label("head"),
-            found.c.seeds, found.c.steps,
-            replacements.label("replacements"),
-            terms.label("terms"),
-            path.label("exact"),
-            indexed.label("ann_model_id"),
-            state.label("model_state"),
+            found.c.lent, found.c.seeds, found.c.steps,
         )
         .select_from(source)
         .cte("scored")
     )  # fmt: skip
+    return scored, once
 
 
 def gather_sql(criteria: Criteria, shape: GatherShape, vector_schema: str) -> str:

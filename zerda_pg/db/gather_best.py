@@ -1,13 +1,15 @@
-"""What only the best candidates bring along: vectors, columns, the head of the text."""
+"""The best candidates, and what comes with them only: the entry, the vector, the text's head."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
     CTE,
     ColumnElement,
     Double,
+    ScalarSelect,
     Select,
     Text,
     bindparam,
@@ -18,43 +20,66 @@ from sqlalchemy import (
     select,
 )
 
-from zerda_pg.db.criteria import Criteria
 from zerda_pg.db.gather_arms import constant, rows_limit
 from zerda_pg.db.gather_shape import GatherShape
-from zerda_pg.db.rows import whole
-from zerda_pg.db.schema import embeddings, entries
+from zerda_pg.db.rows import RECORDED, STATE
+from zerda_pg.db.schema import embeddings
 from zerda_pg.scoring.cues import NAME_CHARACTERS
 from zerda_pg.scoring.hybrid import SHORT_BYTES
 
-__all__ = ["with_the_best"]
+__all__ = ["the_best"]
+
+SIGNALS = (
+    "id", "arms", "kind", "session_id", "similarity", "lexical", "lexical_total", "matched", "now",
+    "age", "updated_age", "accessed_age", "effective", "access_count", "degree", "touched",
+    "quoted", "bytes", "version", "seeds", "steps",
+)  # fmt: skip
+"""Columns of every candidate."""
+
+LENT = 0.5
+"""Of a neighbour's words, what counts in the estimate."""
+
+AHEAD_BYTES = 65_536
+"""Text and metadata of a candidate that comes whole; a longer one is fetched if it is chosen."""
 
 
-def with_the_best(
-    scored: CTE, criteria: Criteria, shape: GatherShape, vector_schema: str
-) -> Select[Any]:
-    """The best candidates' vectors and columns come along, the others' are left where they are.
+def _looks(scored: CTE) -> ColumnElement[float]:
+    """How good a candidate looks, as the default ranker begins.
 
-    What is best is estimated as the default ranker begins: the cosine, and the share of the
-    query's words, less in long texts.
+    The cosine, and the share of the query's words, less in long texts, its own and those of what
+    it stands beside. Among the best 64 for ten wanted were all that the ranker chose from 240 in
+    95 of 100 queries, and all but 2 of 1,500 memories that answered.
     """
     # typed, since SQLAlchemy would divide numerics, whose logarithm is slow
-    short = literal_column(str(SHORT_BYTES), Double)
-    longer: ColumnElement[float] = func.greatest(
-        cast(scored.c.bytes, Double) / short, constant("1"), type_=Double()
-    )
+    length = cast(scored.c.bytes, Double) / literal_column(str(SHORT_BYTES), Double)
+    longer: ColumnElement[float] = func.greatest(length, constant("1"), type_=Double())
     total: ColumnElement[float] = func.nullif(scored.c.lexical_total, constant("0"), type_=Double())
-    words = scored.c.lexical / total / (constant("1.0") + func.ln(longer, type_=Double()))
-    relevance = func.coalesce(scored.c.similarity, constant("0")) + func.coalesce(
-        words, constant("0")
+    own = scored.c.lexical / total / (constant("1.0") + func.ln(longer, type_=Double()))
+    lent = scored.c.lent * literal_column(str(LENT), Double) / total
+    lent /= constant("1.0") + length * length
+    none = constant("0")
+    return (
+        func.coalesce(scored.c.similarity, none)
+        + func.coalesce(own, none)
+        + func.coalesce(lent, none)
     )
-    place = func.row_number().over(order_by=(relevance.desc(), scored.c.id)).label("place")
+
+
+def the_best(
+    scored: CTE, once: Mapping[str, ScalarSelect[Any]], shape: GatherShape, vector_schema: str
+) -> Select[Any]:
+    """The candidates that look best, with their entries, so that nothing is fetched after.
+
+    Of `once`, what is told for the whole answer, the first row tells.
+    """
+    place = func.row_number().over(order_by=(_looks(scored).desc(), scored.c.id)).label("place")
     ranked = select(scored, place).subquery("ranked")
-    columns = {column.key: column for column in ranked.c if column.key != "place"}
+    foremost = ranked.c.place <= rows_limit(shape.arms.pool)
+    columns: dict[str, ColumnElement[Any]] = {name: ranked.c[name] for name in SIGNALS}
     # of the others, who speaks
     columns["head"] = case(
-        (ranked.c.place <= rows_limit(shape.arms.pool), ranked.c.head),
-        else_=func.left(ranked.c.head, rows_limit(NAME_CHARACTERS)),
-    ).label("head")
+        (foremost, ranked.c.head), else_=func.left(ranked.c.head, rows_limit(NAME_CHARACTERS))
+    )
     if shape.dense:
         v = embeddings.alias("w")
         wanted = (
@@ -65,12 +90,14 @@ def with_the_best(
         # as text: the schema's name is quoted already, and `func` would quote it again
         sent = constant(f"{vector_schema}.halfvec_send(w.embedding)").label("sent")
         vector: Any = select(sent).select_from(v).where(*wanted).scalar_subquery()
-        if not shape.vectors:
-            vector = case((ranked.c.place <= rows_limit(shape.arms.pool), vector))
-        columns["vector"] = vector.label("vector")
-    if shape.whole and criteria.known_at is None:
-        own = entries.c.tenant_id == bindparam("tenant"), entries.c.id == ranked.c.id
-        row = whole(entries).where(*own).correlate(ranked).subquery("row")
-        line = select(cast(func.row_to_json(row.table_valued()), Text)).scalar_subquery()
-        columns["entry"] = case((ranked.c.place <= rows_limit(shape.whole), line)).label("entry")
-    return select(*columns.values())
+        columns["vector"] = vector if shape.vectors else case((foremost, vector))
+    line = select(*[ranked.c[name] for name in (*RECORDED, *STATE)]).correlate(ranked)
+    text = cast(func.row_to_json(line.subquery("line").table_valued()), Text)
+    size = ranked.c.bytes + func.pg_column_size(ranked.c.metadata)
+    columns["entry"] = case((size <= rows_limit(AHEAD_BYTES), select(text).scalar_subquery()))
+    for name, told in once.items():
+        columns[name] = case((ranked.c.place == constant("1"), told))
+    statement = select(*[column.label(name) for name, column in columns.items()])
+    if shape.best is not None:
+        statement = statement.where(ranked.c.place <= rows_limit(shape.best))
+    return statement

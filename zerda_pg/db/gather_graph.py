@@ -39,27 +39,34 @@ DEGREE_RELATIONS = ("has_child", "related", "invalidated_by")
 
 
 def graph_arm(best: list[Select[Any]], arms: Arms) -> CTE:
-    """What stands next to the best entries, with its place relative to them.
+    """What stands next to the best entries, with its place relative to them and their words.
 
     Turns of the same session, up to `arms.steps` away (-1: the turn before), and the other ends
     of edges; `precedes` counts as a step, other relations as none (0).
     """
-    seeds = union(*best).cte("seeds")
+    either = union_all(*best).subquery("either")
+    seeds = (
+        select(either.c.id, func.max(either.c.lexical).label("lexical"))
+        .group_by(either.c.id)
+        .cte("seeds")
+    )
     e = edges.alias("edge")
     step = case((e.c.relation == constant("'precedes'"), constant("1")), else_=constant("0"))
     there = (
-        select(seeds.c.id.label("seed"), e.c.target_id.label("id"), step.label("step"))
+        select(
+            seeds.c.id.label("seed"), seeds.c.lexical, e.c.target_id.label("id"), step.label("step")
+        )
         .join(seeds, seeds.c.id == e.c.source_id)
         .where(e.c.tenant_id == bindparam("tenant"), e.c.relation.in_(relation_list(ADJACENT)))
     )
     back = (
-        select(seeds.c.id, e.c.source_id, -step)
+        select(seeds.c.id, seeds.c.lexical, e.c.source_id, -step)
         .join(seeds, seeds.c.id == e.c.target_id)
         .where(e.c.tenant_id == bindparam("tenant"), e.c.relation.in_(relation_list(ADJACENT)))
     )
     s = entries.alias("own")
     seated = (
-        select(s.c.id, s.c.session_id, s.c.created_at)
+        select(s.c.id, seeds.c.lexical, s.c.session_id, s.c.created_at)
         .join(seeds, seeds.c.id == s.c.id)
         .where(s.c.tenant_id == bindparam("tenant"), s.c.session_id.is_not(None))
         .cte("seated")
@@ -90,9 +97,9 @@ def _along(seated: CTE, steps: int, *, forward: bool) -> Select[Any]:
         name="near",
     )
     step = counted.c.step if forward else -counted.c.step
-    return select(seated.c.id.label("seed"), counted.c.id, step.label("step")).select_from(
-        seated.join(counted, constant("true"))
-    )
+    return select(
+        seated.c.id.label("seed"), seated.c.lexical, counted.c.id, step.label("step")
+    ).select_from(seated.join(counted, constant("true")))
 
 
 def _both_ends(entry_id: ColumnElement[str], found: CTE, relations: tuple[str, ...]) -> Subquery:

@@ -28,7 +28,6 @@ class GatherShape:
     """Whether row-level security applies, under which `@@` alone uses no index."""
     vectors: bool = False
     """Whether the candidates' vectors are fetched, for diversity."""
-    whole: int = 0
-    """How many of the best candidates come with all their columns, so that no second round trip
-    fetches them."""
+    best: int | None = None
+    """How many candidates come, those that look best; None: all."""
     arms: Arms = field(default_factory=Arms)

@@ -18,6 +18,8 @@ from zerda_pg.text import content_hash, dump_json
 
 __all__ = [
     "LEAST_FRACTION",
+    "RECORDED",
+    "STATE",
     "dump_rows",
     "entry_from_row",
     "entry_to_json",
@@ -32,9 +34,9 @@ LEAST_FRACTION = 1e-100
 (below 2^-1074), so that one such entry would make every search that meets it fail."""
 
 
-_STATE = ("importance", "original_importance", "decay_factor", "access_count", "last_access")
+STATE = ("importance", "original_importance", "decay_factor", "access_count", "last_access")
 
-_RECORDED = (
+RECORDED = (
     "id", "version", "memory_type", "kind", "content", "session_id", "user_id", "agent_id",
     "tags", "metadata", "language", "status", "created_at", "recorded_at", "updated_at",
     "valid_from", "valid_to", "invalidated_at", "expires_at",
@@ -50,7 +52,7 @@ _FRACTIONS = ("importance", "original_importance", "decay_factor")
 
 def whole(table: FromClause) -> Select[Any]:
     """Entries (or versions) with their state: what `entry_from_row` reads."""
-    return select(*[table.c[name] for name in _RECORDED], *[entry_state.c[n] for n in _STATE]).join(
+    return select(*[table.c[name] for name in RECORDED], *[entry_state.c[n] for n in STATE]).join(
         entry_state,
         and_(entry_state.c.tenant_id == table.c.tenant_id, entry_state.c.entry_id == table.c.id),
     )
@@ -117,6 +119,8 @@ def stored_content(content: Any) -> Any:
 
 def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as it is read back from `jsonb`."""
+    if not metadata:
+        return {}
     stored: dict[str, Any] = _as_jsonb(json.loads(dump_json(metadata)))
     return stored
 

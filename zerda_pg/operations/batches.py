@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -241,19 +242,16 @@ def _results(
 
 def _as_stored(core: Core, entry: MemoryEntry, w: writes.Written) -> MemoryEntry:
     """What reading it would give."""
-    superseded = entry.status is Status.SUPERSEDED
-    stored = replace(
-        entry,
-        content=stored_content(entry.content),
-        importance=stored_fraction(entry.importance),
-        decay_factor=stored_fraction(entry.decay_factor),
-        version=w.version,
-        recorded_at=w.recorded_at,
-        updated_at=w.recorded_at,
-        invalidated_at=w.recorded_at if superseded else None,
-        language=entry.language or core.language,
-    )
+    # a copy as it is: what a constructor would check was checked
+    stored = copy(entry)
+    stored.content = stored_content(entry.content)
     stored.metadata = stored_metadata(entry.metadata)
+    stored.importance = stored_fraction(entry.importance)
+    stored.decay_factor = stored_fraction(entry.decay_factor)
+    stored.version = w.version
+    stored.recorded_at = stored.updated_at = w.recorded_at
+    stored.invalidated_at = w.recorded_at if entry.status is Status.SUPERSEDED else None
+    stored.language = entry.language or core.language
     if w.access_count is not None and w.last_access is not None:
         stored.access_count, stored.last_access = w.access_count, w.last_access.timestamp()
     return stored

@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 
 from zerda_pg.core import Core
-from zerda_pg.db import reads
+from zerda_pg.db import reads, recall
 from zerda_pg.db.criteria import Criteria
 from zerda_pg.db.gather import ARM_BITS
-from zerda_pg.db.recall import Gathered
+from zerda_pg.db.recall import Gathered, Question
 from zerda_pg.entry import MemoryEntry, Status
 from zerda_pg.filters import Filter
 from zerda_pg.ids import check_id
@@ -23,8 +23,9 @@ from zerda_pg.operations.recalling import (
     recalled,
     record,
     report_of,
+    shape_of,
 )
-from zerda_pg.operations.search_options import SearchOptions, ranker_name
+from zerda_pg.operations.search_options import SearchOptions, ranker_name, ranker_of
 from zerda_pg.results import Context
 from zerda_pg.scope import Scope
 from zerda_pg.scoring.packing import pack
@@ -173,7 +174,7 @@ def explain(
             wanted = [*wanted, ids.index(entry_id)]
         return list(wanted)
 
-    found, _, timer = yield from recalled(
+    found, question, timer = yield from recalled(
         core, scope, task, options, wanted=options.k, choose=choose
     )
     report = report_of(found, options, timer)
@@ -183,7 +184,7 @@ def explain(
     if entry_id is not None:
         one = next((row for row in rows if row["id"] == entry_id), None)
         if one is None:
-            one = yield from _absent(scope, options, entry_id)
+            one = yield from _absent(core, scope, question, options, entry_id)
         report["entry"] = one
     return report
 
@@ -233,8 +234,10 @@ def _number(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 4)
 
 
-def _absent(scope: Scope, options: SearchOptions, entry_id: str) -> Steps[dict[str, Any]]:
-    """Why an entry was not even a candidate."""
+def _absent(
+    core: Core, scope: Scope, question: Question, options: SearchOptions, entry_id: str
+) -> Steps[dict[str, Any]]:
+    """Why an entry was not even ranked."""
     entry = yield from read(lambda c: reads.fetch_entry(c, scope, entry_id))
     if entry is None:
         reason = "there is no such entry in this scope, or it has expired"
@@ -253,8 +256,22 @@ def _absent(scope: Scope, options: SearchOptions, entry_id: str) -> Steps[dict[s
     if not reasons and not (yield from _admits(options.criteria(scope), entry)):
         reasons.append((yield from _state(scope, options, entry)))
     if not reasons:
-        reasons.append("no arm found it: its words, its vector and its edges are too far off")
+        reasons.append((yield from _passed_over(core, question, options, entry_id)))
     return {"id": entry_id, "fate": "not_a_candidate", "reasons": reasons}
+
+
+def _passed_over(
+    core: Core, question: Question, options: SearchOptions, entry_id: str
+) -> Steps[str]:
+    """Why an entry that the search may find was not ranked."""
+    shape = shape_of(core, question, options, ranker_of(options.ranker, options.mode), options.k)
+    everything = replace(shape, best=None)
+    every = yield from read(lambda c: recall.gather(c, core.facts, question, everything))
+    if entry_id not in every.signals.ids:
+        return "no arm found it: its words, its vector and its edges are too far off"
+    row = every.signals.ids.index(entry_id)
+    arms = ", ".join(arm for arm, bit in ARM_BITS.items() if every.arms[row] & bit)
+    return f"{arms} found it, but it is not among the {shape.best} that looked best"
 
 
 def _state(scope: Scope, options: SearchOptions, entry: MemoryEntry) -> Steps[str]:

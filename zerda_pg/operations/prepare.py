@@ -65,7 +65,7 @@ def draft_of(core: Core, scope: Scope, item: Any, given: Mapping[str, Any]) -> D
         entry = replace(item)
     else:
         entry = _entry_from(item, given)
-    entry = _in_scope(entry, scope)
+    _set_scope(entry, scope)
     check_entry(entry)
     if entry.id in supersedes:
         raise ValueError(f"supersedes names the entry itself, {entry.id!r}")
@@ -127,20 +127,17 @@ def expiry(value: object) -> datetime | None:
     return None if value is None else parse_time(value, "expires_at")
 
 
-def _in_scope(entry: MemoryEntry, scope: Scope) -> MemoryEntry:
-    """Marked with the scope's user, agent and session where it has none of its own."""
+def _set_scope(entry: MemoryEntry, scope: Scope) -> None:
+    """Give it the scope's user, agent and session where it has none of its own."""
     if scope.user_id is not None and entry.user_id not in (None, scope.user_id):
         raise ValueError("user_id names another user than the scope's")
-    return replace(
-        entry,
-        # as Postgres keeps them, in microseconds: what is returned is what will be read
-        timestamp=entry.created_at.timestamp(),
-        last_access=from_epoch(entry.last_access).timestamp(),
+    # as Postgres keeps them, in microseconds: what is returned is what will be read
+    entry.timestamp = entry.created_at.timestamp()
+    entry.last_access = from_epoch(entry.last_access).timestamp()
+    for name in ("user_id", "agent_id", "session_id"):
         # an empty one is not absent: it is refused, not made everyone's
-        user_id=scope.user_id if entry.user_id is None else entry.user_id,
-        agent_id=scope.agent_id if entry.agent_id is None else entry.agent_id,
-        session_id=scope.session_id if entry.session_id is None else entry.session_id,
-    )
+        if getattr(entry, name) is None:
+            setattr(entry, name, getattr(scope, name))
 
 
 def check_entry(entry: MemoryEntry) -> None:

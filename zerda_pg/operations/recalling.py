@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, reads, recall, writes
-from zerda_pg.db.criteria import entry_only
+from zerda_pg.db.criteria import admits_superseded, entry_only
 from zerda_pg.db.facts import Model
 from zerda_pg.db.gather import Arms, GatherShape
 from zerda_pg.db.recall import Gathered, Question
@@ -33,10 +33,22 @@ from zerda_pg.scoring.succession import successors_first
 from zerda_pg.steps import Steps, background, embed_query, read
 from zerda_pg.text import check_text
 
-__all__ = ["Recalled", "Timer", "recalled", "record", "report_of", "search", "search_many"]
+__all__ = [
+    "Recalled",
+    "Timer",
+    "recalled",
+    "record",
+    "report_of",
+    "search",
+    "search_many",
+    "shape_of",
+]
 
-SPARE = 4
-"""Candidates that come with all their columns, for each that is returned."""
+LOOKED_AT = 4
+"""Candidates that are ranked, for each that is wanted."""
+
+LEAST_LOOKED_AT = 64
+"""Candidates that are ranked at least; of 240 found for ten, ranking all finds nothing more."""
 
 
 @dataclass(kw_only=True)
@@ -116,14 +128,14 @@ def question_of(core: Core, scope: Scope, query: str, options: SearchOptions) ->
 
 
 def shape_of(
-    core: Core, question: Question, options: SearchOptions, ranker: Ranker, wanted: int, *,
-    whole: int = 0,
-) -> GatherShape:  # fmt: skip
-    """What to gather: arms in few sizes, since each is compiled.
+    core: Core, question: Question, options: SearchOptions, ranker: Ranker, wanted: int
+) -> GatherShape:
+    """What to gather: in few sizes, since each is compiled.
 
     A ranker of one channel keeps that arm's order, so the arm need bring no more than is wanted;
-    others choose from at least twice as many. Of `whole` rows that will be returned as many come
-    with all their columns, and more where the ranker may prefer others.
+    others choose from at least twice as many. The default ranker is given those that look best
+    to it; other rankers see them all, and so does who admits superseded memories, whose
+    successors come whatever they look like.
     """
     alone = isinstance(ranker, ChannelRanker)
     size = _size(16, wanted) if alone else _size(Arms().dense, 2 * wanted)
@@ -145,7 +157,9 @@ def shape_of(
         vectors=getattr(ranker, "needs_vectors", False),
         ann=ann,
         arms=arms,
-        whole=_size(16, whole if alone else SPARE * whole) if whole else 0,
+        best=_size(LEAST_LOOKED_AT, LOOKED_AT * wanted)
+        if isinstance(ranker, HybridRanker) and not admits_superseded(criteria)
+        else None,
     )
 
 
@@ -162,7 +176,6 @@ def recalled(
     options: SearchOptions,
     *,
     wanted: int,
-    whole: int = 0,
     choose: Choice,
 ) -> Steps[tuple[Recalled, Question, Timer]]:
     """Gather, rank, choose and fetch, on one connection."""
@@ -170,7 +183,7 @@ def recalled(
     ranker = ranker_of(options.ranker, options.mode)
     question = yield from question_of(core, scope, query, options)
     timer.lap("embed")
-    shape = shape_of(core, question, options, ranker, wanted, whole=whole)
+    shape = shape_of(core, question, options, ranker, wanted)
 
     def work(connection: Connection) -> Recalled:
         timer.lap("connect")
@@ -199,7 +212,7 @@ def _fetch(
     connection: Connection, scope: Scope, question: Question, gathered: Gathered,
     rows: Sequence[int],
 ) -> dict[str, MemoryEntry]:  # fmt: skip
-    """The chosen rows' entries: those that came along, and by a second round trip the others."""
+    """The chosen rows' entries, which came along, unless one is too long for that."""
     ids = gathered.signals.ids
     found = {ids[row]: entry_from_json(gathered.whole[ids[row]])
              for row in rows if ids[row] in gathered.whole}  # fmt: skip
@@ -226,7 +239,7 @@ def search(core: Core, scope: Scope, query: str, options: SearchOptions) -> Step
         return _best(ranking, options)
 
     found, question, timer = yield from recalled(
-        core, scope, query, options, wanted=options.k, whole=options.k, choose=choose
+        core, scope, query, options, wanted=options.k, choose=choose
     )
     hits = _hits(found, options, timer)
     yield from record(core, scope, [hit.entry.id for hit in hits], question, options)
@@ -305,7 +318,7 @@ def search_many(
     questions = yield from _questions(core, scope, queries, options)
     timer.lap("embed")
     shape = replace(
-        shape_of(core, questions[0], options, ranker, options.k, whole=options.k),
+        shape_of(core, questions[0], options, ranker, options.k),
         phrases=any(question.phrases for question in questions),
     )
 

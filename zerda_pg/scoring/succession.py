@@ -11,10 +11,10 @@ from zerda_pg.scoring.signals import Floats, Ranking, Signals
 
 __all__ = ["newer_value_first", "successors_first"]
 
-TOP = 5
+TOP = 10
 """Ranks within which a newer value may overtake."""
 
-SAME_SUBJECT = 0.5
+SAME_SUBJECT = 0.4
 """Least cosine of two memories that tell the same thing's values."""
 
 SHORT_BYTES = 100
@@ -36,6 +36,9 @@ _ASKS = re.compile(
 )
 """Of a query: asks for something that is told in numbers."""
 
+_PAST = re.compile(r"\b(did|was|were|had|first|ago|between|across|both|evolved)\b", re.IGNORECASE)
+"""Of a query: asks what happened, or about several times, where the latest is no better."""
+
 _CHANGE = re.compile(
     r"\b(now|new|newly|no longer|instead|actually|latest|recent|recently|reschedul\w+"
     r"|(updat|chang|increas|decreas|improv|rais|reduc|revis)\w+|mov(ed|ing)|gr(ow\w*|ew)"
@@ -54,14 +57,16 @@ def newer_value_first(
     Nobody says "this supersedes that" in a conversation: a count, a date or an amount is told
     anew. Two memories of one speaker on one subject that both tell a number, and are about as
     relevant, are taken in order of time if they are facts of the query's words or if the newer
-    one tells of a change. Only the best five change places among themselves, so that what is
+    one tells of a change. Only the best ten change places among themselves, so that what is
     found stays the same and recency cannot take over.
 
     Returns:
         The order, and the scores: those places' scores stay, their rows change.
     """
     top = order[:TOP]
-    if len(signals.heads) != len(signals) or len(top) < 2 or not _ASKS.search(task):
+    if len(signals.heads) != len(signals) or len(top) < 2:
+        return order, scores
+    if not _ASKS.search(task) or _PAST.search(task):
         return order, scores
     vectors = [signals.vectors.get(signals.ids[row]) for row in top]
     heads = [signals.heads[row] for row in top]

@@ -16,10 +16,14 @@ DECLARE
     v_written integer[] := '{}';
     v_new text[] := '{}';
     v_found text[] := '{}';  -- for a duplicate the entry that stands for it
+    v_ids text[];  -- of the rows, by n
     v_several boolean := json_array_length(p_rows) > 1;
-    v_supersedes boolean := v_several OR json_array_length(p_rows -> 0 -> 'supersedes') > 0;
+    v_supersedes boolean;
     v_recorded boolean := zerda.begin_write(p_tenant, p_model);
 BEGIN
+    SELECT array_agg(t.id ORDER BY t.n), bool_or(json_array_length(t.supersedes) > 0)
+    INTO v_ids, v_supersedes
+    FROM json_to_recordset(p_rows) AS t (n integer, id text, supersedes json);
     IF p_dedupe THEN
         PERFORM pg_advisory_xact_lock(keys.key)
         FROM (
@@ -28,14 +32,18 @@ BEGIN
             ORDER BY 1
         ) AS keys;
     END IF;
-    IF v_supersedes THEN  -- a row alone needs no order
+    IF v_supersedes THEN
         PERFORM 1
         FROM zerda.entries e
-        WHERE e.tenant_id = p_tenant AND e.id = ANY (ARRAY(
-            SELECT t.id FROM json_to_recordset(p_rows) AS t (id text)
-            UNION
+        WHERE e.tenant_id = p_tenant AND e.id = ANY (v_ids || ARRAY(
             SELECT json_array_elements_text(t.supersedes)
             FROM json_to_recordset(p_rows) AS t (supersedes json)))
+        ORDER BY e.id
+        FOR NO KEY UPDATE;
+    ELSIF v_several THEN  -- a row alone needs no order
+        PERFORM 1
+        FROM zerda.entries e
+        WHERE e.tenant_id = p_tenant AND e.id = ANY (v_ids)
         ORDER BY e.id
         FOR NO KEY UPDATE;
     END IF;
@@ -91,12 +99,12 @@ BEGIN
         ORDER BY t.id COLLATE "C", t.n
         ON CONFLICT (tenant_id, entry_id, model_id) DO NOTHING;
         v_written := ARRAY(
-            SELECT min(t.n) FROM json_to_recordset(p_rows) AS t (n integer, id text)
+            SELECT min(t.place - 1)::integer FROM unnest(v_ids) WITH ORDINALITY AS t (id, place)
             WHERE t.id = ANY (v_new) GROUP BY t.id);
         RETURN QUERY
-            SELECT t.n, t.id, 'created'::text, 1, v_now, NULL::bigint, NULL::timestamptz
-            FROM json_to_recordset(p_rows) AS t (n integer, id text)
-            WHERE t.n = ANY (v_written);
+            SELECT t.n, v_ids[t.n + 1], 'created'::text, 1, v_now, NULL::bigint,
+                NULL::timestamptz
+            FROM unnest(v_written) AS t (n);
         IF v_recorded THEN
             PERFORM zerda.record_changes(p_tenant, v_new, 'created');
         END IF;
@@ -113,7 +121,8 @@ BEGIN
             valid_to timestamptz, expires_at timestamptz, content_hash text, importance float8,
             original_importance float8, decay_factor float8, access_count bigint,
             last_access timestamptz, truncated boolean, supersedes text[])
-        WHERE NOT t.n = ANY (v_written)
+        -- where all are written, nothing is read
+        WHERE cardinality(v_written) < cardinality(v_ids) AND NOT t.n = ANY (v_written)
         ORDER BY repeated, t.id COLLATE "C", t.n
     LOOP
         n := r.n;

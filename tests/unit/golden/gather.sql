@@ -43,55 +43,50 @@ FROM zerda.entries AS e
 WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND (e.valid_from IS NULL OR e.valid_from <= now()) AND (e.status = 'active' AND (e.valid_to IS NULL OR e.valid_to > now()) OR e.status = 'superseded' AND e.valid_to > now()) ORDER BY e.created_at DESC, e.id DESC 
  LIMIT 20), 
 seeds AS 
-(SELECT best_lexical.id AS id 
-FROM (SELECT lexical.id AS id 
+(SELECT either.id AS id, max(either.lexical) AS lexical 
+FROM (SELECT best_lexical.id AS id, best_lexical.lexical AS lexical 
+FROM (SELECT lexical.id AS id, lexical.lexical AS lexical 
 FROM lexical ORDER BY lexical.lexical DESC, lexical.id 
- LIMIT 24) AS best_lexical UNION SELECT best_dense.id AS id 
-FROM (SELECT dense.id AS id 
+ LIMIT 24) AS best_lexical UNION ALL SELECT best_dense.id AS id, best_dense.lexical AS lexical 
+FROM (SELECT dense.id AS id, NULL::double precision AS lexical 
 FROM dense ORDER BY dense.distance 
- LIMIT 24) AS best_dense), 
+ LIMIT 24) AS best_dense) AS either GROUP BY either.id), 
 seated AS 
-(SELECT own.id AS id, own.session_id AS session_id, own.created_at AS created_at 
+(SELECT own.id AS id, seeds.lexical AS lexical, own.session_id AS session_id, own.created_at AS created_at 
 FROM zerda.entries AS own JOIN seeds ON seeds.id = own.id 
 WHERE own.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND own.session_id IS NOT NULL), 
 graph AS 
-(SELECT seeds.id AS seed, edge.target_id AS id, CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS step 
+(SELECT seeds.id AS seed, seeds.lexical AS lexical, edge.target_id AS id, CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS step 
 FROM zerda.edges AS edge JOIN seeds ON seeds.id = edge.source_id 
-WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.relation IN ('precedes', 'related', 'has_child') UNION ALL SELECT seeds.id AS id, edge.source_id AS source_id, -CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS anon_2 
+WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.relation IN ('precedes', 'related', 'has_child') UNION ALL SELECT seeds.id AS id, seeds.lexical AS lexical, edge.source_id AS source_id, -CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS anon_2 
 FROM zerda.edges AS edge JOIN seeds ON seeds.id = edge.target_id 
-WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.relation IN ('precedes', 'related', 'has_child') UNION ALL SELECT seated.id AS seed, near.id AS id, near.step AS step 
+WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.relation IN ('precedes', 'related', 'has_child') UNION ALL SELECT seated.id AS seed, seated.lexical AS lexical, near.id AS id, near.step AS step 
 FROM seated JOIN LATERAL (SELECT turns.id AS id, CAST(row_number() OVER () AS INTEGER) AS step 
 FROM (SELECT turn.id AS id 
 FROM zerda.entries AS turn 
 WHERE turn.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND turn.session_id = seated.session_id AND (turn.created_at, turn.id) > (seated.created_at, seated.id) ORDER BY turn.created_at, turn.id 
- LIMIT 2) AS turns) AS near ON true UNION ALL SELECT seated.id AS seed, near.id AS id, -near.step AS step 
+ LIMIT 2) AS turns) AS near ON true UNION ALL SELECT seated.id AS seed, seated.lexical AS lexical, near.id AS id, -near.step AS step 
 FROM seated JOIN LATERAL (SELECT turns.id AS id, CAST(row_number() OVER () AS INTEGER) AS step 
 FROM (SELECT turn.id AS id 
 FROM zerda.entries AS turn 
 WHERE turn.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND turn.session_id = seated.session_id AND (turn.created_at, turn.id) < (seated.created_at, seated.id) ORDER BY turn.created_at DESC, turn.id DESC 
  LIMIT 2) AS turns) AS near ON true), 
 found AS 
-(SELECT every.id AS id, bit_or(every.arm) AS arms, max(every.lexical) AS lexical, bit_or(every.matched) AS matched, min(every.distance) AS distance, array_agg(every.seed) FILTER (WHERE every.seed IS NOT NULL) AS seeds, array_agg(every.step) FILTER (WHERE every.seed IS NOT NULL) AS steps 
-FROM (SELECT lexical.id AS id, 1 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, NULL::text AS seed, NULL::integer AS step 
-FROM lexical UNION ALL SELECT dense.id AS id, 2 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, dense.distance AS distance, NULL::text AS seed, NULL::integer AS step 
-FROM dense UNION ALL SELECT recent.id AS id, 4 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, NULL::text AS seed, NULL::integer AS step 
-FROM recent UNION ALL SELECT graph.id AS id, 8 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, graph.seed AS seed, graph.step AS step 
-FROM graph UNION ALL SELECT matched.id AS id, 0, CAST(matched.lexical AS DOUBLE PRECISION) AS lexical, matched.matched AS matched, NULL AS anon_3, NULL AS anon__1, NULL AS anon__2 
+(SELECT every.id AS id, bit_or(every.arm) AS arms, max(every.lexical) AS lexical, bit_or(every.matched) AS matched, min(every.distance) AS distance, max(every.lent) AS lent, array_agg(every.seed) FILTER (WHERE every.seed IS NOT NULL) AS seeds, array_agg(every.step) FILTER (WHERE every.seed IS NOT NULL) AS steps 
+FROM (SELECT lexical.id AS id, 1 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, NULL::double precision AS lent, NULL::text AS seed, NULL::integer AS step 
+FROM lexical UNION ALL SELECT dense.id AS id, 2 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, dense.distance AS distance, NULL::double precision AS lent, NULL::text AS seed, NULL::integer AS step 
+FROM dense UNION ALL SELECT recent.id AS id, 4 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, NULL::double precision AS lent, NULL::text AS seed, NULL::integer AS step 
+FROM recent UNION ALL SELECT graph.id AS id, 8 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, graph.lexical AS lent, graph.seed AS seed, graph.step AS step 
+FROM graph UNION ALL SELECT matched.id AS id, 0, CAST(matched.lexical AS DOUBLE PRECISION) AS lexical, matched.matched AS matched, NULL AS anon_3, NULL AS anon__1, NULL AS anon__2, NULL AS anon__3 
 FROM matched) AS every GROUP BY every.id 
 HAVING bit_or(every.arm) > 0), 
 scored AS 
-(SELECT found.id AS id, entry.version AS version, found.arms AS arms, entry.kind AS kind, entry.status AS status, entry.session_id AS session_id, CAST(1.0 - coalesce(found.distance, (SELECT v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) AS anon_1 
+(SELECT found.arms AS arms, entry.id AS id, entry.version AS version, entry.memory_type AS memory_type, entry.kind AS kind, entry.content AS content, entry.session_id AS session_id, entry.user_id AS user_id, entry.agent_id AS agent_id, entry.tags AS tags, entry.metadata AS metadata, entry.language AS language, entry.status AS status, entry.created_at AS created_at, entry.recorded_at AS recorded_at, entry.updated_at AS updated_at, entry.valid_from AS valid_from, entry.valid_to AS valid_to, entry.invalidated_at AS invalidated_at, entry.expires_at AS expires_at, state.importance AS importance, state.original_importance AS original_importance, state.decay_factor AS decay_factor, state.access_count AS access_count, state.last_access AS last_access, CAST(1.0 - coalesce(found.distance, (SELECT v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) AS anon_1 
 FROM zerda.embeddings AS v 
 WHERE v.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND v.entry_id = found.id AND v.model_id = %(model)s::INTEGER 
  LIMIT 1)) AS DOUBLE PRECISION) AS similarity, CAST(coalesce(found.lexical, 0.0) + common.lexical AS DOUBLE PRECISION) AS lexical, CAST((SELECT coalesce(sum(idf.idf), 0.0) AS coalesce_1 
 FROM idf 
-WHERE idf.place <= 56) AS DOUBLE PRECISION) AS lexical_total, coalesce(found.matched, 0) | coalesce(common.matched, 0) AS matched, CAST(EXTRACT(epoch FROM now()) AS DOUBLE PRECISION) AS now, CAST(EXTRACT(epoch FROM now() - entry.created_at) AS DOUBLE PRECISION) AS age, CAST(EXTRACT(epoch FROM now() - entry.updated_at) AS DOUBLE PRECISION) AS updated_age, CAST(EXTRACT(epoch FROM now() - state.last_access) AS DOUBLE PRECISION) AS accessed_age, state.importance * state.decay_factor AS effective, state.access_count AS access_count, 0 AS degree, false AS touched, 0.0 AS quoted, octet_length(entry.body) AS bytes, left(entry.body, 240) AS head, found.seeds AS seeds, found.steps AS steps, NULL AS replacements, CASE WHEN (row_number() OVER () = 1) THEN (SELECT json_agg(json_build_array(idf.lexeme, idf.entries, idf.counted, idf.drives, idf.idf) ORDER BY idf.place) AS json_agg_1 
-FROM idf) END AS terms, CASE WHEN (row_number() OVER () = 1) THEN (SELECT bool_and(dense.exact) AS bool_and_1 
-FROM dense) END AS exact, CASE WHEN (row_number() OVER () = 1) THEN (SELECT zerda.tenants.ann_model_id 
-FROM zerda.tenants 
-WHERE zerda.tenants.tenant_id = %(tenant)s::VARCHAR COLLATE "C") END AS ann_model_id, CASE WHEN (row_number() OVER () = 1) THEN (SELECT zerda.embedding_models.state 
-FROM zerda.embedding_models 
-WHERE zerda.embedding_models.id = %(model)s::INTEGER) END AS model_state 
+WHERE idf.place <= 56) AS DOUBLE PRECISION) AS lexical_total, coalesce(found.matched, 0) | coalesce(common.matched, 0) AS matched, CAST(EXTRACT(epoch FROM now()) AS DOUBLE PRECISION) AS now, CAST(EXTRACT(epoch FROM now() - entry.created_at) AS DOUBLE PRECISION) AS age, CAST(EXTRACT(epoch FROM now() - entry.updated_at) AS DOUBLE PRECISION) AS updated_age, CAST(EXTRACT(epoch FROM now() - state.last_access) AS DOUBLE PRECISION) AS accessed_age, state.importance * state.decay_factor AS effective, 0 AS degree, false AS touched, 0.0 AS quoted, octet_length(entry.body) AS bytes, left(entry.body, 400) AS head, found.lent AS lent, found.seeds AS seeds, found.steps AS steps 
 FROM found JOIN LATERAL (SELECT e.tenant_id AS tenant_id, e.id AS id, e.version AS version, e.memory_type AS memory_type, e.kind AS kind, e.content AS content, e.body AS body, e.session_id AS session_id, e.user_id AS user_id, e.agent_id AS agent_id, e.tags AS tags, e.metadata AS metadata, e.language AS language, e.status AS status, e.created_at AS created_at, e.recorded_at AS recorded_at, e.updated_at AS updated_at, e.valid_from AS valid_from, e.valid_to AS valid_to, e.invalidated_at AS invalidated_at, e.expires_at AS expires_at, e.discarded_at AS discarded_at, e.content_hash AS content_hash, e.search AS search 
 FROM zerda.entries AS e 
 WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND (e.valid_from IS NULL OR e.valid_from <= now()) AND (e.status = 'active' AND (e.valid_to IS NULL OR e.valid_to > now()) OR e.status = 'superseded' AND e.valid_to > now()) AND e.id = found.id 
@@ -101,8 +96,15 @@ WHERE s.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND s.entry_id = found.id
  LIMIT 1) AS state ON true JOIN LATERAL (SELECT coalesce(sum(idf.idf), 0.0) AS lexical, bit_or(CAST(1 AS BIGINT) << CAST(idf.place - 1 AS INTEGER)) AS matched 
 FROM idf 
 WHERE NOT idf.drives AND idf.place <= 56 AND (entry.search @@ idf.term)) AS common ON true)
- SELECT ranked.id, ranked.version, ranked.arms, ranked.kind, ranked.status, ranked.session_id, ranked.similarity, ranked.lexical, ranked.lexical_total, ranked.matched, ranked.now, ranked.age, ranked.updated_age, ranked.accessed_age, ranked.effective, ranked.access_count, ranked.degree, ranked.touched, ranked.quoted, ranked.bytes, CASE WHEN (ranked.place <= 40) THEN ranked.head ELSE left(ranked.head, 60) END AS head, ranked.seeds, ranked.steps, ranked.replacements, ranked.terms, ranked.exact, ranked.ann_model_id, ranked.model_state, CASE WHEN (ranked.place <= 40) THEN (SELECT public.halfvec_send(w.embedding) AS sent 
+ SELECT ranked.id AS id, ranked.arms AS arms, ranked.kind AS kind, ranked.session_id AS session_id, ranked.similarity AS similarity, ranked.lexical AS lexical, ranked.lexical_total AS lexical_total, ranked.matched AS matched, ranked.now AS now, ranked.age AS age, ranked.updated_age AS updated_age, ranked.accessed_age AS accessed_age, ranked.effective AS effective, ranked.access_count AS access_count, ranked.degree AS degree, ranked.touched AS touched, ranked.quoted AS quoted, ranked.bytes AS bytes, ranked.version AS version, ranked.seeds AS seeds, ranked.steps AS steps, CASE WHEN (ranked.place <= 40) THEN ranked.head ELSE left(ranked.head, 60) END AS head, CASE WHEN (ranked.place <= 40) THEN (SELECT public.halfvec_send(w.embedding) AS sent 
 FROM zerda.embeddings AS w 
-WHERE w.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND w.entry_id = ranked.id AND w.model_id = %(model)s::INTEGER) END AS vector 
-FROM (SELECT scored.id AS id, scored.version AS version, scored.arms AS arms, scored.kind AS kind, scored.status AS status, scored.session_id AS session_id, scored.similarity AS similarity, scored.lexical AS lexical, scored.lexical_total AS lexical_total, scored.matched AS matched, scored.now AS now, scored.age AS age, scored.updated_age AS updated_age, scored.accessed_age AS accessed_age, scored.effective AS effective, scored.access_count AS access_count, scored.degree AS degree, scored.touched AS touched, scored.quoted AS quoted, scored.bytes AS bytes, scored.head AS head, scored.seeds AS seeds, scored.steps AS steps, scored.replacements AS replacements, scored.terms AS terms, scored.exact AS exact, scored.ann_model_id AS ann_model_id, scored.model_state AS model_state, row_number() OVER (ORDER BY coalesce(scored.similarity, 0) + coalesce((scored.lexical / CAST(nullif(scored.lexical_total, 0) AS DOUBLE PRECISION)) / CAST((1.0 + ln(greatest(CAST(scored.bytes AS DOUBLE PRECISION) / CAST(400 AS DOUBLE PRECISION), 1))) AS DOUBLE PRECISION), 0) DESC, scored.id) AS place 
+WHERE w.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND w.entry_id = ranked.id AND w.model_id = %(model)s::INTEGER) END AS vector, CASE WHEN (ranked.bytes + pg_column_size(ranked.metadata) <= 65536) THEN (SELECT CAST(row_to_json(line) AS TEXT) AS row_to_json_1 
+FROM (SELECT ranked.id AS id, ranked.version AS version, ranked.memory_type AS memory_type, ranked.kind AS kind, ranked.content AS content, ranked.session_id AS session_id, ranked.user_id AS user_id, ranked.agent_id AS agent_id, ranked.tags AS tags, ranked.metadata AS metadata, ranked.language AS language, ranked.status AS status, ranked.created_at AS created_at, ranked.recorded_at AS recorded_at, ranked.updated_at AS updated_at, ranked.valid_from AS valid_from, ranked.valid_to AS valid_to, ranked.invalidated_at AS invalidated_at, ranked.expires_at AS expires_at, ranked.importance AS importance, ranked.original_importance AS original_importance, ranked.decay_factor AS decay_factor, ranked.access_count AS access_count, ranked.last_access AS last_access) AS line) END AS entry, CASE WHEN (ranked.place = 1) THEN (SELECT json_agg(json_build_array(idf.lexeme, idf.entries, idf.counted, idf.drives, idf.idf) ORDER BY idf.place) AS json_agg_1 
+FROM idf) END AS terms, CASE WHEN (ranked.place = 1) THEN (SELECT bool_and(dense.exact) AS bool_and_1 
+FROM dense) END AS exact, CASE WHEN (ranked.place = 1) THEN (SELECT zerda.tenants.ann_model_id 
+FROM zerda.tenants 
+WHERE zerda.tenants.tenant_id = %(tenant)s::VARCHAR COLLATE "C") END AS ann_model_id, CASE WHEN (ranked.place = 1) THEN (SELECT zerda.embedding_models.state 
+FROM zerda.embedding_models 
+WHERE zerda.embedding_models.id = %(model)s::INTEGER) END AS model_state 
+FROM (SELECT scored.arms AS arms, scored.id AS id, scored.version AS version, scored.memory_type AS memory_type, scored.kind AS kind, scored.content AS content, scored.session_id AS session_id, scored.user_id AS user_id, scored.agent_id AS agent_id, scored.tags AS tags, scored.metadata AS metadata, scored.language AS language, scored.status AS status, scored.created_at AS created_at, scored.recorded_at AS recorded_at, scored.updated_at AS updated_at, scored.valid_from AS valid_from, scored.valid_to AS valid_to, scored.invalidated_at AS invalidated_at, scored.expires_at AS expires_at, scored.importance AS importance, scored.original_importance AS original_importance, scored.decay_factor AS decay_factor, scored.access_count AS access_count, scored.last_access AS last_access, scored.similarity AS similarity, scored.lexical AS lexical, scored.lexical_total AS lexical_total, scored.matched AS matched, scored.now AS now, scored.age AS age, scored.updated_age AS updated_age, scored.accessed_age AS accessed_age, scored.effective AS effective, scored.degree AS degree, scored.touched AS touched, scored.quoted AS quoted, scored.bytes AS bytes, scored.head AS head, scored.lent AS lent, scored.seeds AS seeds, scored.steps AS steps, row_number() OVER (ORDER BY coalesce(scored.similarity, 0) + coalesce((scored.lexical / CAST(nullif(scored.lexical_total, 0) AS DOUBLE PRECISION)) / CAST((1.0 + ln(greatest(CAST(scored.bytes AS DOUBLE PRECISION) / CAST(400 AS DOUBLE PRECISION), 1))) AS DOUBLE PRECISION), 0) + coalesce(((scored.lent * 0.5) / CAST(nullif(scored.lexical_total, 0) AS DOUBLE PRECISION)) / CAST((1.0 + (CAST(scored.bytes AS DOUBLE PRECISION) / CAST(400 AS DOUBLE PRECISION)) * (CAST(scored.bytes AS DOUBLE PRECISION) / CAST(400 AS DOUBLE PRECISION))) AS DOUBLE PRECISION), 0) DESC, scored.id) AS place 
 FROM scored) AS ranked

@@ -1,0 +1,106 @@
+"""One statement a recall, whatever is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from zerda_pg import Memory, MemoryStore
+from zerda_pg.db.gather_best import AHEAD_BYTES
+from zerda_pg.testing import temporary_database
+
+NOW = datetime.now(UTC) + timedelta(seconds=1)
+
+
+@contextmanager
+def sent() -> Iterator[list[str]]:
+    """The statements that read memories."""
+    statements: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        if "zerda.entries" in statement:
+            statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+@pytest.fixture(scope="module")
+def memory(server: None) -> Iterator[Memory]:
+    with temporary_database() as url, MemoryStore.open(url, embedder="hashing") as store:
+        memory = store.tenant("talk")
+        told = [f"turn {n}: the {'cat' if n % 3 else 'dog'} has {n} toys" for n in range(300)]
+        for start in range(0, 300, 30):
+            memory.add_messages(
+                [{"speaker": "user", "text": text} for text in told[start : start + 30]],
+                session_id=f"s{start}",
+            )
+        yield memory
+
+
+@pytest.mark.parametrize("k", [1, 10, 100])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"mode": "dense"},
+        {"mode": "lexical"},
+        {"valid_at": NOW},
+        {"known_at": NOW},
+        {"now": NOW},
+    ],
+)
+def test_a_search_sends_one_statement(memory: Memory, k: int, asked: dict[str, Any]) -> None:
+    with sent() as statements:
+        hits = memory.search("how many toys has the dog?", k=k, record_access=False, **asked)
+    assert len(hits) == k
+    assert len(statements) == 1
+    assert [hit.entry for hit in hits] == memory.get_many([hit.entry.id for hit in hits])
+
+
+@pytest.mark.parametrize("ranker", ["default", "composite", "fusion", "kind_prior"])
+@pytest.mark.parametrize("budget", [200, 3000, 30_000])
+def test_a_context_sends_one_statement(memory: Memory, budget: int, ranker: str) -> None:
+    with sent() as statements:
+        context = memory.build_context(
+            "how many toys has the dog?", token_budget=budget, ranker=ranker, record_access=False
+        )
+    assert context.entries
+    assert len(statements) == 1
+
+
+def test_several_queries_send_one_statement(memory: Memory) -> None:
+    with sent() as statements:
+        found = memory.search_many(["the dog", "the cat", "toys"], record_access=False)
+    assert [len(hits) for hits in found] == [10, 10, 10]
+    assert len(statements) == 1
+
+
+def test_only_a_very_long_memory_is_fetched_by_itself(memory: Memory) -> None:
+    text = "zebra " + "x" * AHEAD_BYTES
+    added = memory.add(text)
+    with sent() as statements:
+        (hit,) = memory.search("zebra", k=1, record_access=False)
+    assert hit.entry.content == text
+    assert hit.entry.id == added.entry.id
+    assert len(statements) == 2
+
+
+def test_explain_tells_of_what_was_found_and_not_ranked(memory: Memory) -> None:
+    task = "how many toys has the dog?"
+    ranked = {row["id"] for row in memory.explain(task, k=1)["rows"]}
+    others = [entry.id for entry in memory.entries(limit=300) if entry.id not in ranked]
+    reasons = [memory.explain(task, k=1, id=other)["entry"]["reasons"] for other in others]
+    passed = [reason for (reason,) in reasons if "not among the 64 that looked best" in reason]
+    assert len(ranked) == 64
+    assert passed
+    assert any(reason.startswith("lexical") for reason in passed)
