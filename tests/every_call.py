@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 from zerda_pg import (
@@ -69,6 +70,8 @@ def calls(m: Memory, store: MemoryStore, path: str) -> dict[str, Callable[[], ob
         ),
         "export": lambda: [
             m.export(path, vectors=True),
+            Path(path).rename(f"{path}.partial"),
+            m.export(path, vectors=True, resume=True),
             store.tenant(f"copy of {m.scope.tenant_id}").import_file(path),
         ],
         "get": lambda: m.get("a"),

@@ -8,8 +8,8 @@ from typing import Any
 
 from zerda_pg.config import Settings
 from zerda_pg.db.engine import (
-    LONGEST_STATEMENT_SECONDS,
     admin_engine,
+    check_maintenance_timeout,
     local_settings,
     parse_url,
 )
@@ -23,7 +23,7 @@ from zerda_pg.steps import read
 __all__ = ["check_schema", "drop_retired_models", "migrate", "reembed"]
 
 
-def migrate(url: str, *, rls: bool = False) -> None:
+def migrate(url: str, *, rls: bool = False, maintenance_timeout: float | None = None) -> None:
     """Bring a database's schema to this package's version; safe from many processes at once.
 
     Args:
@@ -31,6 +31,8 @@ def migrate(url: str, *, rls: bool = False) -> None:
         rls: Whether row-level security is set up too, by which the database shows every role but
             the tables' owner one tenant at a time. Once set up it stays. It takes some seconds,
             in which stores that are open notice.
+        maintenance_timeout: Seconds that a statement may run; None:
+            `ZERDA_PG_MAINTENANCE_TIMEOUT`, else six hours.
 
     Raises:
         AccessDeniedError: If the role may not create the schema or an extension; the message
@@ -38,9 +40,10 @@ def migrate(url: str, *, rls: bool = False) -> None:
         ConfigError: If PostgreSQL is older than 16 or has no pgvector.
         DatabaseUnavailableError: If the server cannot be reached.
     """
-    upgrade(url)
+    timeout = _bound(maintenance_timeout)
+    upgrade(url, timeout=timeout)
     if rls:
-        isolate(url)
+        isolate(url, timeout=timeout)
 
 
 def check_schema(url: str) -> None:
@@ -52,7 +55,7 @@ def check_schema(url: str) -> None:
         ConfigError: If PostgreSQL or pgvector is too old.
         DatabaseUnavailableError: If the server cannot be reached.
     """
-    with _driver(url) as driver:
+    with _driver(url, None) as driver:
         driver.run(read(read_facts))
 
 
@@ -61,6 +64,7 @@ def reembed(
     embedder: str | Embedder,
     *,
     progress: Callable[[int, int | None], None] | None = None,
+    maintenance_timeout: float | None = None,
 ) -> dict[str, Any]:
     """Change the embedding model of a database, beside its readers and writers.
 
@@ -74,6 +78,8 @@ def reembed(
         url: The database.
         embedder: A name, or an object with the `Embedder` protocol.
         progress: Called with how many entries were embedded, and how many there are.
+        maintenance_timeout: Seconds that a statement may run; None:
+            `ZERDA_PG_MAINTENANCE_TIMEOUT`, else six hours.
 
     Returns:
         `model`, `fingerprint`, `dimensions`, `embedded`, `switched`, and `before`: the model
@@ -85,32 +91,44 @@ def reembed(
         SchemaOutdatedError: If the schema must be migrated first.
     """
     target = resolve(embedder, cache_dir=Settings.from_env().cache)
-    with _driver(url) as driver:
+    with _driver(url, maintenance_timeout) as driver:
         facts = driver.run(read(read_facts))
         return driver.run(reembedding.reembed(facts, target, progress))
 
 
 def drop_retired_models(
-    url: str, *, progress: Callable[[int, int | None], None] | None = None
+    url: str,
+    *,
+    progress: Callable[[int, int | None], None] | None = None,
+    maintenance_timeout: float | None = None,
 ) -> dict[str, Any]:
     """Erase the vectors of models that are in use no longer; there is no way back to them then.
 
     Args:
         url: The database.
         progress: Called with how many vectors were erased.
+        maintenance_timeout: Seconds that a statement may run; None:
+            `ZERDA_PG_MAINTENANCE_TIMEOUT`, else six hours.
 
     Returns:
         `models`, their names, and `vectors`, how many were erased.
     """
-    with _driver(url) as driver:
+    with _driver(url, maintenance_timeout) as driver:
         driver.run(read(read_facts))
         return driver.run(reembedding.drop_retired(progress))
 
 
+def _bound(maintenance_timeout: float | None) -> float:
+    if maintenance_timeout is None:
+        return Settings.from_env().maintenance_timeout
+    return check_maintenance_timeout(maintenance_timeout)
+
+
 @contextmanager
-def _driver(url: str) -> Iterator[SyncDriver]:
-    settings = local_settings(LONGEST_STATEMENT_SECONDS, prepare=False)
-    driver = SyncDriver(admin_engine(parse_url(url)), settings=settings)
+def _driver(url: str, maintenance_timeout: float | None) -> Iterator[SyncDriver]:
+    timeout = _bound(maintenance_timeout)
+    settings = local_settings(timeout, prepare=False)
+    driver = SyncDriver(admin_engine(parse_url(url), timeout), settings=settings)
     try:
         yield driver
     finally:

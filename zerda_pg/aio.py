@@ -159,6 +159,7 @@ class AsyncMemoryStore:
         pool_timeout: float = 10,
         connect_timeout: float = 10,
         statement_timeout: float = 30,
+        maintenance_timeout: float | None = None,
         prepare: bool = True,
     ) -> Self:
         """A store to be opened by `async with`; the arguments are those of `MemoryStore.open`."""
@@ -171,6 +172,7 @@ class AsyncMemoryStore:
                 migrate=migrate,
                 language=language,
                 count_tokens=count_tokens,
+                maintenance_timeout=maintenance_timeout,
             )
 
         def engine_of(opening: Opening) -> AsyncEngine:

@@ -9,7 +9,13 @@ from pathlib import Path
 
 from zerda_pg.errors import ConfigError
 
-__all__ = ["Settings", "env_float"]
+__all__ = ["LONGEST_SECONDS", "MAINTENANCE_SECONDS", "Settings", "env_float"]
+
+LONGEST_SECONDS = 2_000_000
+"""Of a time-out: the server counts its milliseconds in 31 bits."""
+
+MAINTENANCE_SECONDS = 21_600.0
+"""An HNSW index takes 0.5 ms a vector on one core: in six hours that is 40 million."""
 
 _YES = {"1", "true", "yes", "on"}
 _NO = {"0", "false", "no", "off"}
@@ -31,6 +37,8 @@ class Settings:
     """`ZERDA_PG_BINDIR`: a local PostgreSQL to run instead of the packaged one."""
     slow_seconds: float
     """`ZERDA_PG_SLOW_SECONDS`: from when on a statement is logged under `zerda_pg.slow`."""
+    maintenance_timeout: float
+    """`ZERDA_PG_MAINTENANCE_TIMEOUT`: seconds that a statement of an administrator's may run."""
     cache: Path
     """Where checked models are remembered (`XDG_CACHE_HOME`, else `~/.cache`, + `/zerda_pg`)."""
 
@@ -49,6 +57,9 @@ class Settings:
             home=_env_path(env, "ZERDA_PG_HOME"),
             bindir=_env_path(env, "ZERDA_PG_BINDIR"),
             slow_seconds=env_float("ZERDA_PG_SLOW_SECONDS", 1.0, env),
+            maintenance_timeout=_env_seconds(
+                env, "ZERDA_PG_MAINTENANCE_TIMEOUT", MAINTENANCE_SECONDS
+            ),
             cache=(_env_path(env, "XDG_CACHE_HOME") or Path.home() / ".cache") / "zerda_pg",
         )
 
@@ -68,6 +79,13 @@ def env_float(name: str, default: float, environ: Mapping[str, str] | None = Non
         value = float("nan")
     if not abs(value) < float("inf"):
         raise ConfigError(f"{name} must be a number, got {text!r}")
+    return value
+
+
+def _env_seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    value = env_float(name, default, env)
+    if not 1 <= value <= LONGEST_SECONDS:
+        raise ConfigError(f"{name} must be seconds from 1 to {LONGEST_SECONDS}, got {value:g}")
     return value
 
 

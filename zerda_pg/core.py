@@ -40,10 +40,12 @@ class Core:
         language: str,
         count_tokens: str | TokenCounter,
         cache_dir: Path,
+        maintenance_timeout: float,
     ) -> None:
         if language not in LANGUAGES:
             raise ValueError(f"language must be one of {', '.join(LANGUAGES)}; got {language!r}")
         self.url = url
+        self.maintenance_timeout = maintenance_timeout
         self.language = language
         self.count_tokens = resolve_counter(count_tokens)
         self._cache_dir = cache_dir

@@ -257,7 +257,11 @@ class AsyncDriver:
                         async with self.engine.begin() as connection:
                             return await _run_sync(connection, work)
                     async with self._single.connect() as connection:
-                        if not await _run_sync(connection, self.beginning.noticed):
+                        # the clock first: even to ask nothing, `run_sync` makes a greenlet
+                        if not (
+                            self.beginning.look_due
+                            and await _run_sync(connection, self.beginning.noticed)
+                        ):
                             return await _run_sync(connection, work)
             except RETRIED as error:
                 await asyncio.sleep(attempts.pause(error))

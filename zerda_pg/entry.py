@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from typing import Any, Self
 
-from zerda_pg.clock import aware, to_epoch
+from zerda_pg.clock import aware, parse_time, to_epoch
 from zerda_pg.ids import check_id, new_id
 from zerda_pg.text import body_of
 
@@ -251,12 +251,9 @@ class MemoryEntry:
         if "content" not in data:
             raise ValueError("content is missing")
         values = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        for name in _TIMES:
+        for name in ("timestamp", "last_access", *_TIMES):
             if isinstance(values.get(name), str):
-                values[name] = datetime.fromisoformat(values[name])
-        for name in ("timestamp", "last_access"):
-            if isinstance(values.get(name), str):
-                values[name] = datetime.fromisoformat(values[name])
+                values[name] = parse_time(values[name], name)
         if values.get("id") is None:
             values.pop("id", None)
         return cls(**values)

@@ -61,7 +61,7 @@ class Filter:
                 put(self, name, ())
         if self.memory_types is not None:
             types = _listed(self.memory_types, "memory_types")
-            put(self, "memory_types", tuple(MemoryType.from_string(t) for t in types))
+            put(self, "memory_types", tuple(_memory_type(word) for word in types))
         for name in ("kinds", "tags_any", "tags_all"):
             if getattr(self, name) is not None:
                 words = _listed(getattr(self, name), name)
@@ -99,6 +99,13 @@ def _listed(value: object, name: str) -> list[Any]:
     if isinstance(value, str) or not isinstance(value, Sequence | set | frozenset):
         raise ValueError(f"{name} must be a list, got {type(value).__name__}")
     return list(value)
+
+
+def _memory_type(word: Any) -> MemoryType:
+    try:
+        return MemoryType.from_string(word)
+    except ValueError as error:
+        raise ValueError(f"memory_types: {error}") from None
 
 
 def _status(word: str) -> Status:

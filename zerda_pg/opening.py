@@ -10,12 +10,12 @@ from sqlalchemy import URL
 from zerda_pg.config import Settings
 from zerda_pg.core import Core
 from zerda_pg.db.embedded import EmbeddedServer
-from zerda_pg.db.engine import parse_url
+from zerda_pg.db.engine import check_maintenance_timeout, check_transactions, parse_url
 from zerda_pg.db.facts import DatabaseFacts, Model, active_model, read_facts
 from zerda_pg.db.location import locate
 from zerda_pg.db.migrations import upgrade
 from zerda_pg.embedding.protocol import Embedder
-from zerda_pg.steps import Steps, read
+from zerda_pg.steps import Steps, read, within
 from zerda_pg.tokens import TokenCounter
 
 __all__ = ["Opening"]
@@ -33,9 +33,14 @@ class Opening:
         migrate: bool | None,
         language: str,
         count_tokens: str | TokenCounter,
+        maintenance_timeout: float | None,
     ) -> None:
         settings = Settings.from_env()
+        bound = settings.maintenance_timeout
+        if maintenance_timeout is not None:
+            bound = check_maintenance_timeout(maintenance_timeout)
         self.server: EmbeddedServer | None = None
+        self._own_engine = engine_url is not None
         self.slow_seconds = settings.slow_seconds
         if engine_url is None:
             found, self.server = locate(url, settings)
@@ -44,13 +49,14 @@ class Opening:
             self.url = engine_url
         with self.undone_on_error():
             if migrate or (migrate is None and self.server is not None):
-                upgrade(self.url.render_as_string(hide_password=False))
+                upgrade(self.url.render_as_string(hide_password=False), timeout=bound)
             self.core = Core(
                 self.url,
                 embedder=embedder,
                 language=language,
                 count_tokens=count_tokens,
                 cache_dir=settings.cache,
+                maintenance_timeout=bound,
             )
 
     @contextmanager
@@ -64,5 +70,11 @@ class Opening:
             raise
 
     def questions(self) -> Steps[tuple[DatabaseFacts, Model | None]]:
-        """What the database says of itself."""
+        """What the database says of itself.
+
+        Raises:
+            ConfigError: If it, or an engine of the caller's, cannot be used.
+        """
+        if self._own_engine:
+            yield from within(check_transactions)
         return (yield from read(lambda c: (read_facts(c), active_model(c))))

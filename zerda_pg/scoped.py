@@ -116,7 +116,7 @@ class Memory:
             language: Text-search configuration; default: the store's.
             if_exists: What to do if the id exists.
             dedupe: Whether an active entry of the same normalised content, tenant, user, agent,
-                session, type and kind is kept instead.
+                session, type and kind, and true at the same time, is kept instead.
 
         Returns:
             What was found: `created`, `replaced`, `kept` or `duplicate`.
@@ -219,6 +219,7 @@ class Memory:
         path: str | os.PathLike[str],
         *,
         vectors: bool = False,
+        resume: bool = False,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
         """Write all that the scope sees to a JSON Lines file, as of one moment.
@@ -230,16 +231,23 @@ class Memory:
         Args:
             path: The file, replaced if it exists; compressed where it ends in `.gz`.
             vectors: Whether the vectors come along; else they are made again on import.
+            resume: Whether what is written stays when it is interrupted, as `NAME.partial`, and
+                a call after that goes on from there. The file shows the moment at which the
+                last of the calls began: what was changed or deleted since is read again.
             progress: Called with how many rows are written; their total is not known.
 
         Returns:
-            `path`, `bytes`, rows by table, and whether `vectors` are in it.
+            `path`, `bytes`, rows by table, whether `vectors` are in it, and `resumed`: how many
+            rows an interrupted call had written.
 
         Raises:
+            ConflictError: If another call with `resume` is writing this file.
             OSError: If the file cannot be written.
         """
         return self._driver.run(
-            exporting.export(self._core, self.scope, path, vectors=vectors, progress=progress)
+            exporting.export(
+                self._core, self.scope, path, vectors=vectors, resume=resume, progress=progress
+            )
         )
 
     def import_file(

@@ -34,6 +34,7 @@ __all__ = [
     "read",
     "read_snapshot",
     "start",
+    "within",
     "write",
 ]
 
@@ -115,6 +116,12 @@ def read(call: Callable[[Connection], T]) -> Steps[T]:
 def write(call: Callable[[Connection], T], *, transaction: bool = True) -> Steps[T]:
     """Write; `transaction=False` for a single statement, which then takes one round trip."""
     result: T = yield OnConnection(call=call, transaction=transaction, writes=True)
+    return result
+
+
+def within(call: Callable[[Connection], T]) -> Steps[T]:
+    """Read in a transaction, whatever the driver needs one for."""
+    result: T = yield OnConnection(call=call, transaction=True, writes=False)
     return result
 
 

@@ -52,6 +52,7 @@ class MemoryStore:
         pool_timeout: float = 10,
         connect_timeout: float = 10,
         statement_timeout: float = 30,
+        maintenance_timeout: float | None = None,
         prepare: bool = True,
     ) -> Self:
         """Open a store.
@@ -60,8 +61,8 @@ class MemoryStore:
             url: `postgresql://…`; None: `ZERDA_PG_URL`, else the embedded server.
             embedder: `"auto"` (the model that the database records, on an empty store the first
                 installed), a name, or an object with the `Embedder` protocol.
-            engine: A SQLAlchemy engine of yours for psycopg, in place of a URL; it is not
-                disposed of at `close`.
+            engine: A SQLAlchemy engine of yours for psycopg, not in AUTOCOMMIT, in place of a
+                URL; it is not disposed of at `close`.
             migrate: Whether to bring the schema up to date; None: for the embedded server only.
             language: Text-search configuration of new entries.
             count_tokens: `"auto"`, `"exact"`, `"estimate"` or a function.
@@ -70,6 +71,9 @@ class MemoryStore:
             connect_timeout: Seconds to wait for the server.
             statement_timeout: Seconds that a statement may run; a server that then says nothing
                 for 5 more is given up. 0: without end.
+            maintenance_timeout: Seconds that a statement of a migration, of `maintain` or of the
+                upkeep after a bulk write may run; None: `ZERDA_PG_MAINTENANCE_TIMEOUT`, else six
+                hours.
             prepare: False for poolers without prepared statements.
 
         Raises:
@@ -86,6 +90,7 @@ class MemoryStore:
             migrate=migrate,
             language=language,
             count_tokens=count_tokens,
+            maintenance_timeout=maintenance_timeout,
         )
         with opening.undone_on_error():
             own = engine or sync_engine(

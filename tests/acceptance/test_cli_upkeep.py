@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,14 @@ def test_what_is_exported_can_be_imported(run: CommandLine, tmp_path: Path) -> N
     assert run.data("import", str(path))["created"] == 2
     assert run.data("show", "office")["content"] == "The office is in Porto"
     assert "name one" in run("export", "-", code=2).err
+    # what a kill has left is gone on from
+    written = gzip.decompress(path.read_bytes())
+    whole = tmp_path / "resumed.jsonl"
+    whole.with_name("resumed.jsonl.partial").write_bytes(written[: written.index(b'{"edge"') + 5])
+    path.unlink()
+    report = run.data("export", str(whole), "--resume")
+    assert (report["entries"], report["edges"], report["resumed"]) == (2, 1, 2)
+    assert [file.name for file in tmp_path.iterdir()] == ["resumed.jsonl"]
 
 
 def test_the_model_is_changed(run: CommandLine) -> None:

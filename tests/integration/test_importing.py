@@ -8,6 +8,7 @@ import json
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,18 @@ def test_dedupe_finds_the_same_content(memory: Memory) -> None:
     report = memory.import_file(stream({"content": "rotate the  KEYS monthly"}), dedupe=True)
     assert report["duplicate"] == 1
     assert memory.count() == 1
+
+
+def test_dedupe_tells_times_of_being_true_apart(memory: Memory) -> None:
+    ahead = (datetime.now(UTC) + timedelta(days=30)).isoformat()
+    lines = [
+        {"content": "Ines leads", "valid_from": ahead},
+        {"content": "Ines leads"},
+        {"content": "ines leads", "valid_from": ahead},
+    ]
+    report = memory.import_file(stream(*lines), dedupe=True)
+    assert (report["created"], report["duplicate"]) == (2, 1)
+    assert len(memory.search("Ines leads")) == 1
 
 
 def test_files_compressed_marked_or_damaged(memory: Memory, tmp_path: Path) -> None:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
+import pytest
 from conftest import CountRows, plain
 from drivers import opened
 
-from zerda_pg import MemoryStore
-from zerda_pg.db import maintenance
+from zerda_pg import (
+    ConfigError,
+    DatabaseUnavailableError,
+    MemoryStore,
+    check_schema,
+    drop_retired_models,
+    migrate,
+    reembed,
+)
+from zerda_pg.db import ann, maintenance
 from zerda_pg.db.engine import parse_url, sync_engine
 from zerda_pg.db.maintenance import COUNT_FROM
+from zerda_pg.embedding import HashingEmbedder
 
 
 def test_an_empty_store(anystore: MemoryStore) -> None:
@@ -181,3 +196,79 @@ def test_upkeep_of_a_small_store_does_not_slow_down_a_larger_one(store: MemorySt
         assert hits.report["milliseconds"]["gather"] < 2000
     store.flush()
     assert "entries" in store.maintain()["analyzed"]
+
+
+@contextmanager
+def locked(url: str, seconds: float) -> Iterator[None]:
+    """The table of entries is another's, for so long."""
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(plain(url)) as connection:
+        connection.execute("LOCK TABLE zerda.entries IN ACCESS EXCLUSIVE MODE")
+
+        def leave() -> None:
+            time.sleep(seconds)
+            connection.rollback()
+
+        leaving = pool.submit(leave)
+        yield
+        leaving.result()
+
+
+def test_upkeep_has_a_time_of_its_own(
+    kind: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is over then, and which other statements do not have."""
+    monkeypatch.setattr(ann, "ANN_FROM", 100)
+    options: dict[str, Any] = {"pool_size": 1, "statement_timeout": 0.5}
+    with opened(kind, database, **options, maintenance_timeout=20) as store:
+        memory = store.tenant("acme")
+        memory.add_many([{"content": f"the pump {n} hums"} for n in range(COUNT_FROM)])
+        store.flush()
+        with locked(database, 1.5):
+            report = store.maintain()
+        assert report["indexed"] == 1
+        with locked(database, 1.5), pytest.raises(DatabaseUnavailableError, match="cancelled"):
+            memory.count()
+    with opened(kind, database, **options, maintenance_timeout=1) as store, locked(database, 3):
+        since = time.monotonic()
+        with pytest.raises(DatabaseUnavailableError, match="maintenance_timeout"):
+            store.maintain()
+        assert 0.9 < time.monotonic() - since < 2.5
+
+
+def test_it_is_read_from_the_environment(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZERDA_PG_MAINTENANCE_TIMEOUT", "1")
+    with (
+        opened("sync", database) as store,
+        locked(database, 3),
+        pytest.raises(DatabaseUnavailableError, match="maintenance_timeout"),
+    ):
+        store.maintain()
+    monkeypatch.setenv("ZERDA_PG_MAINTENANCE_TIMEOUT", "0")
+    for call in (MemoryStore.open, migrate, check_schema):
+        with pytest.raises(ConfigError, match="ZERDA_PG_MAINTENANCE_TIMEOUT"):
+            call(database)
+
+
+def test_an_administrators_statement_ends_when_it_was_told(database: str) -> None:
+    with psycopg.connect(plain(database)) as connection:
+        connection.execute("LOCK TABLE zerda.embedding_models IN ACCESS EXCLUSIVE MODE")
+        since = time.monotonic()
+        with pytest.raises(DatabaseUnavailableError, match="maintenance_timeout"):
+            reembed(database, HashingEmbedder(64), maintenance_timeout=1)
+        connection.execute("LOCK TABLE zerda.alembic_version IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(DatabaseUnavailableError, match="did not answer within 6 s"):
+            migrate(database, maintenance_timeout=1)
+        assert time.monotonic() - since < 12
+
+
+@pytest.mark.parametrize("seconds", [0, -1, True, "1h", float("nan"), float("inf"), 3_000_000])
+def test_no_time_is_without_end(database: str, seconds: Any) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: MemoryStore.open(database, maintenance_timeout=seconds),
+        lambda: migrate(database, maintenance_timeout=seconds),
+        lambda: reembed(database, "hashing", maintenance_timeout=seconds),
+        lambda: drop_retired_models(database, maintenance_timeout=seconds),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"^maintenance_timeout must be seconds"):
+            call()

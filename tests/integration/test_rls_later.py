@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
 from conftest import plain
 from drivers import KINDS, opened
 from isolated import AGENT, let_in, login
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import Connection, create_engine, make_url
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 import zerda_pg
 from zerda_pg import AccessDeniedError
 from zerda_pg.db.isolation import LOOK_SECONDS, SETTLING_SECONDS, prepare_isolation, roles_script
+from zerda_pg.db.transactions import TransactionStart
 
 
 @pytest.fixture
@@ -72,3 +75,38 @@ def test_a_set_up_that_was_interrupted_is_finished(database: str, agent: str) ->
     started = time.monotonic()
     zerda_pg.migrate(database, rls=True)  # nothing is left to do, nor to wait for
     assert time.monotonic() - started < SETTLING_SECONDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_between_two_looks_a_call_asks_nothing(
+    kind: str, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it take a way of its own to find out that it need not."""
+    looks: list[bool] = []
+    look = TransactionStart.noticed
+
+    def noticed(self: TransactionStart, connection: Connection) -> bool:
+        looks.append(self.look_due)
+        return look(self, connection)
+
+    ways: list[object] = []
+    run_sync = AsyncConnection.run_sync
+
+    def counted(self: AsyncConnection, *args: Any, **kwargs: Any) -> Any:
+        ways.append(args[0])
+        return run_sync(self, *args, **kwargs)
+
+    monkeypatch.setattr(TransactionStart, "noticed", noticed)
+    monkeypatch.setattr(AsyncConnection, "run_sync", counted)
+    with opened(kind, agent) as store:
+        memory = store.tenant("acme")
+        memory.add("deploy on friday", id="e")
+        store.flush()
+        looks.clear()
+        ways.clear()
+        assert memory.get("e") is not None
+        assert not any(looks)
+        assert len(ways) == (1 if kind == "async" else 0)
+        time.sleep(LOOK_SECONDS)
+        assert memory.get("e") is not None
+        assert looks.count(True) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,7 +14,7 @@ from drivers import KINDS, opened
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from zerda_pg import AccessDeniedError, AsyncMemoryStore, Memory, MemoryStore
+from zerda_pg import AccessDeniedError, AsyncMemoryStore, ConfigError, Memory, MemoryStore
 
 FIRST, LAST = (moment.replace(tzinfo=UTC) for moment in (datetime.min, datetime.max))
 """In a zone west or east of Greenwich they are outside the calendar."""
@@ -87,6 +88,39 @@ def test_an_async_engine_of_ones_own(database: str) -> None:
         await engine.dispose()
 
     asyncio.run(run())
+
+
+OF_THE_ENGINE: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"}
+OF_THE_DRIVER: dict[str, Any] = {"connect_args": {"autocommit": True}}
+OF_AN_OPTION: dict[str, Any] = {"execution_options": {"isolation_level": "AUTOCOMMIT"}}
+
+
+@pytest.mark.parametrize("options", [OF_THE_ENGINE, OF_THE_DRIVER, OF_AN_OPTION])
+def test_an_engine_in_autocommit_is_refused(database: str, options: dict[str, Any]) -> None:
+    """Whatever its sessions' zone and style: nothing would be written as one."""
+    engine = create_engine(make_url(database), **options)
+    with pytest.raises(ConfigError, match="AUTOCOMMIT"):
+        MemoryStore.open(engine=engine, embedder="hashing")
+    with engine.connect() as connection:  # it is still its owner's
+        assert connection.scalar(text("SELECT 1")) == 1
+    engine.dispose()
+
+    async def run() -> None:
+        engine = create_async_engine(make_url(database), **options)
+        with pytest.raises(ConfigError, match="AUTOCOMMIT"):
+            await AsyncMemoryStore.open(engine=engine, embedder="hashing").__aenter__()
+        await engine.dispose()
+
+    asyncio.run(run())
+
+
+def test_one_that_commits_by_itself_elsewhere_is_taken(database: str) -> None:
+    engine = create_engine(make_url(database), pool_size=1, max_overflow=0)
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(text("SELECT 1"))
+    with MemoryStore.open(engine=engine, embedder="hashing") as store:
+        assert store.tenant("acme").add("x").status == "created"
+    engine.dispose()
 
 
 @pytest.mark.parametrize("kind", KINDS)

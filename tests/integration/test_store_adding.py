@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from conftest import CountRows
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from zerda_pg import (
     AlreadyExistsError,
@@ -165,6 +168,69 @@ def test_a_replaced_entry_keeps_its_count(anymemory: Memory) -> None:
     assert found.access_count == 4
 
 
+# ── what is returned ──────────────────────────────────────────────────────────────────────────
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=4),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text("aBé🔑_", max_size=3), inner, max_size=4),
+    max_leaves=8,
+)  # fmt: skip
+FRACTIONS = st.sampled_from([0.0, 5e-324, 1e-101, 1e-100, 0.1, 1.0]) | st.floats(0, 1)
+
+
+def told(entry: MemoryEntry) -> str:
+    """Everything, the order of keys and the types of numbers included."""
+    return repr(entry.to_dict())
+
+
+@given(content=JSON, metadata=st.dictionaries(st.text("abc", max_size=3), JSON), fraction=FRACTIONS)
+@example(content={"b": (1, 2)}, metadata={"long": 1e16, "a": {"é": -0.0, "zz": 1.0}}, fraction=0.5)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_what_is_returned_is_what_is_stored(
+    anytenant: Memory, content: Any, metadata: dict[str, Any], fraction: float
+) -> None:
+    given = MemoryEntry(["a content that is not empty", content], metadata=metadata)
+    given.importance = given.decay_factor = fraction
+    for id, status in (("one", Status.ACTIVE), ("two", Status.SUPERSEDED)):
+        anytenant.delete(id)
+        for _ in range(2):  # created, and replaced
+            entry = replace(given, id=id, status=status, last_access=1.25, access_count=3)
+            entry.metadata = metadata
+            result = anytenant.add(entry)
+            assert told(result.entry) == told(anytenant.get(id))  # type: ignore[arg-type]
+            given.content = [*given.content, 1e16]
+
+
+def test_what_a_replaced_entry_keeps_is_returned(anystore: MemoryStore) -> None:
+    memory = anystore.tenant("acme")
+    memory.add("deploy on friday", id="e")
+    memory.search("deploy on friday")
+    memory.search("friday")
+    anystore.flush()
+    replaced = memory.add("deploy on monday", id="e", metadata={"bb": 1, "a": 2})
+    stored = memory.get("e")
+    assert stored is not None
+    assert replaced.status == "replaced"
+    assert (replaced.entry.access_count, stored.access_count) == (2, 2)
+    assert told(replaced.entry) == told(stored)
+
+
+def test_what_others_of_its_batch_superseded_is_returned_so(anytenant: Memory) -> None:
+    results = anytenant.add_many(
+        [
+            {"content": "The office is in Porto", "id": "old"},
+            {"content": "The office is in Lisbon", "id": "new", "supersedes": ["old"]},
+        ]
+    )
+    assert results[0].entry.status is Status.SUPERSEDED
+    for result in results:
+        assert told(result.entry) == told(anytenant.get(result.id))  # type: ignore[arg-type]
+
+
 # ── dedupe ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -208,6 +274,49 @@ def test_dedupe_among_active_entries_only(anytenant: Memory) -> None:
     third = anytenant.add("the same", dedupe=True, expires_at=datetime(2001, 1, 1, tzinfo=UTC))
     assert third.status == "created"
     assert anytenant.add("the same", dedupe=True).status == "created"  # the third has expired
+
+
+AHEAD = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
+BEHIND = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def test_what_is_not_true_yet_stands_for_nothing_that_is(anytenant: Memory) -> None:
+    """Nor the other way round: a duplicate is true at the same time."""
+    ahead = anytenant.add("Ines leads", valid_from=AHEAD, dedupe=True)
+    now = anytenant.add("ines LEADS", dedupe=True)
+    assert (ahead.status, now.status) == ("created", "created")
+    assert [h.entry.id for h in anytenant.search("Ines leads")] == [now.id]
+    # what has begun says the same, whenever it did
+    for begun in (None, BEHIND, datetime.now(UTC)):
+        again = anytenant.add("Ines leads", valid_from=begun, dedupe=True)
+        assert (again.status, again.id) == ("duplicate", now.id)
+    same = anytenant.add("Ines leads", valid_from=AHEAD, dedupe=True)
+    assert (same.status, same.id) == ("duplicate", ahead.id)
+    later = anytenant.add("Ines leads", valid_from=AHEAD + timedelta(days=1), dedupe=True)
+    assert later.status == "created"
+
+
+def test_what_is_over_stands_for_nothing_that_is_true(anytenant: Memory) -> None:
+    over = MemoryEntry("Ines leads", valid_from=BEHIND, valid_to=BEHIND + timedelta(days=9))
+    assert anytenant.add(over).status == "created"
+    now = anytenant.add("Ines leads", dedupe=True)
+    assert now.status == "created"
+    ending = MemoryEntry("Ines leads", valid_to=AHEAD)  # true now, too
+    twice = MemoryEntry("Ines leads", valid_from=BEHIND, valid_to=over.valid_to)
+    results = anytenant.add_many([ending, twice, {"content": "Ines leads"}], dedupe=True)
+    assert [(r.status, r.id) for r in results] == [
+        ("duplicate", now.id), ("duplicate", over.id), ("duplicate", now.id)
+    ]  # fmt: skip
+
+
+def test_duplicates_of_one_batch_are_true_at_the_same_time(anytenant: Memory) -> None:
+    times = [None, AHEAD, BEHIND, AHEAD, AHEAD + timedelta(days=1)]
+    items = [{"content": "Ines leads", "valid_from": time} for time in times]
+    results = anytenant.add_many(items, dedupe=True)
+    assert [r.status for r in results] == [
+        "created", "created", "duplicate", "duplicate", "created"
+    ]  # fmt: skip
+    assert (results[2].id, results[3].id) == (results[0].id, results[1].id)
 
 
 def test_the_same_fact_twice_in_one_batch(anymemory: Memory) -> None:

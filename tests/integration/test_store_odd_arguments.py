@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from zerda_pg import Filter, InvalidContentError, Memory, MemoryStore
+from zerda_pg import Filter, InvalidContentError, Memory, MemoryEntry, MemoryStore
 from zerda_pg.testing import temporary_store
 
 MODEST = settings(
@@ -83,6 +85,7 @@ def test_a_vector_is_used_as_its_direction_or_refused(
 
 @given(given=st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=3))
 @example(given={"min_importance": math.nan})
+@example(given={"memory_types": [None]})
 @example(given={"created_from": datetime(1, 1, 1, tzinfo=UTC)})
 @example(given={"created_to": datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)})
 @example(given={"kinds": ["\x00"]})
@@ -184,6 +187,74 @@ def test_times_that_are_none(anytenant: Memory, time: str) -> None:
         with pytest.raises(ValueError, match=f"^{name} "):
             anytenant.add("x", **{name: time})  # type: ignore[arg-type]
     assert anytenant.count() == 0
+
+
+FIRST, LAST = (moment.replace(tzinfo=UTC) for moment in (datetime.min, datetime.max))
+LAST_SECOND = LAST.replace(microsecond=0)
+BEYOND = LAST.replace(tzinfo=timezone(timedelta(hours=-1)))
+BEFORE = FIRST.replace(tzinfo=timezone(timedelta(hours=1)))
+
+
+def in_every_place(memory: Memory, time: datetime) -> dict[str, Callable[[], Any]]:
+    """What takes a time, by the argument's name."""
+    past = min(time, datetime.now(UTC)) if time.tzinfo is UTC else time
+    return {
+        "timestamp": lambda: memory.add("deploy", timestamp=time),
+        "messages[0]: timestamp": lambda: memory.add_messages(
+            [{"speaker": "a", "text": "deploy", "timestamp": time}], session_id="s"
+        ),
+        "items[0]: timestamp": lambda: memory.add_many([{"content": "x", "timestamp": time}]),
+        "last_access": lambda: memory.add(MemoryEntry("deploy", last_access=time)),  # type: ignore[arg-type]
+        "valid_from": lambda: memory.add("deploy", valid_from=time),
+        "valid_to": lambda: memory.update("f", valid_to=time),
+        "expires_at": lambda: memory.add("deploy", expires_at=time),
+        "at": lambda: memory.invalidate(memory.add("deploy").id, at=past),
+        "before": lambda: memory.purge(before=time, status="discarded"),
+        "created_from": lambda: memory.count({"created_from": time}),
+        "created_to": lambda: memory.search("deploy", filter={"created_to": time}),
+        "now": lambda: [
+            memory.search("deploy 3 days ago", now=time, ranker=ranker)
+            for ranker in ("default", "composite", "fusion", "kind_prior")
+        ],
+        "valid_at": lambda: memory.build_context("deploy in March", valid_at=time),
+        "known_at": lambda: memory.explain("deploy", known_at=time, id="f"),
+    }
+
+
+@pytest.mark.parametrize("time", [FIRST, LAST_SECOND])
+def test_the_ends_of_the_calendar_are_used(anymemory: Memory, time: datetime) -> None:
+    filled(anymemory)
+    for call in in_every_place(anymemory, time).values():
+        call()
+    entry = anymemory.add("at the end of the calendar", timestamp=time).entry
+    assert entry.created_at == time
+    assert anymemory.get(entry.id).created_at == time  # type: ignore[union-attr]
+    assert anymemory.update("f", timestamp=time).created_at == time
+    anymemory.forget()
+    cursor, ids = None, set()
+    while (page := anymemory.entries(limit=3, cursor=cursor)).next_cursor:
+        ids |= {entry.id for entry in page}
+        cursor = page.next_cursor
+    assert len(ids | {entry.id for entry in page}) == anymemory.count()
+
+
+@pytest.mark.parametrize("time", [BEFORE, BEYOND, LAST])
+def test_what_is_outside_the_calendar_is_refused_by_name(anymemory: Memory, time: datetime) -> None:
+    """And by what is allowed; the last instant is a time, but cannot be counted in seconds."""
+    filled(anymemory)
+    for name, call in in_every_place(anymemory, time).items():
+        counted = name == "now" or name.endswith(("timestamp", "last_access"))
+        if time == LAST and not counted:
+            call()
+            continue
+        with pytest.raises(ValueError, match=f"^{re.escape(name)} .* from 0001-01-01T00:00:00"):
+            call()
+
+
+def test_an_entry_of_a_wrong_time_is_refused_by_name() -> None:
+    for name in ("timestamp", "last_access", "valid_from", "updated_at"):
+        with pytest.raises(ValueError, match=f"^{name} must be ISO 8601"):
+            MemoryEntry.from_dict({"content": "x", name: "yesterday"})
 
 
 def test_two_megabytes_of_query(memory: Memory) -> None:

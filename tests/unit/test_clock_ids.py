@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerda_pg.clock import aware, from_epoch, parse_time, to_epoch
+from zerda_pg.clock import aware, from_epoch, instant, parse_time, to_epoch
 from zerda_pg.ids import MAX_ID_BYTES, check_id, new_id
 
 NAIVE = datetime(2024, 1, 1)
@@ -106,9 +107,25 @@ def test_the_edges_of_the_calendar() -> None:
         aware(datetime(1, 1, 1, tzinfo=east), "when")
     with pytest.raises(ValueError, match="when is outside the calendar in UTC"):
         aware(datetime(9999, 12, 31, 23, tzinfo=west), "when")
-    for value in (datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)):
-        assert aware(value, "when") == value
+    first, last = (moment.replace(tzinfo=UTC) for moment in (datetime.min, datetime.max))
+    for value in (first, datetime(1, 1, 3, tzinfo=UTC), last.replace(microsecond=0)):
+        assert aware(value, "when") == instant(value, "when") == value
         assert from_epoch(to_epoch(value, "when")) == value
+        assert to_epoch(value.timestamp(), "when") == value.timestamp()
+    assert aware(last, "when") == parse_time(last.isoformat(), "when") == last
+
+
+@pytest.mark.parametrize(
+    "value", [datetime.max.replace(tzinfo=UTC), 253402300800, -62135596801, 10**400, -math.inf]
+)
+def test_what_seconds_cannot_count(value: Any) -> None:
+    """The last second's fractions would be the year 10000."""
+    allowed = r"^when must be a time from 0001-01-01T00:00:00\+00:00 to 9999-12-31T23:59:59\+00:00,"
+    with pytest.raises(ValueError, match=allowed):
+        to_epoch(value, "when")
+    if isinstance(value, datetime):
+        with pytest.raises(ValueError, match=allowed):
+            instant(value, "when")
 
 
 @given(st.datetimes(datetime(1, 1, 3), datetime(2200, 1, 1), timezones=st.just(UTC)))

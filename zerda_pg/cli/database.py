@@ -54,12 +54,14 @@ def migrate(
             sys.stdout.write(script)
         return FOUND
     from zerda_pg import admin
+    from zerda_pg.config import Settings
     from zerda_pg.db.location import database_url
     from zerda_pg.db.migrations import revision_of
     from zerda_pg.db.schema import HEAD
 
     with database_url(call.url) as url:
-        before = None if check else revision_of(url)
+        timeout = Settings.from_env().maintenance_timeout
+        before = None if check else revision_of(url, timeout=timeout)
         if check:
             admin.check_schema(url)
         else:

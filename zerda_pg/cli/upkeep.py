@@ -23,12 +23,15 @@ def export(
     vectors: Annotated[
         bool, Option("--vectors", help="With the vectors, which else are made again.")
     ] = False,
+    resume: Annotated[
+        bool, Option("--resume", help="Keep what an interruption leaves, and go on from there.")
+    ] = False,
 ) -> int:
     """Write all memories of a tenant to a file, for import."""
     if file == "-":
         raise BadParameter("an export is a file that appears when it is whole: name one")
     with call.memory() as memory, progress_bar("exporting") as progress:
-        report = memory.export(file, vectors=vectors, progress=progress)
+        report = memory.export(file, vectors=vectors, resume=resume, progress=progress)
     from zerda_pg.cli import printing
 
     if call.json:

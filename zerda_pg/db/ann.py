@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from zerda_pg.db.facts import DatabaseFacts, Model
-from zerda_pg.db.guarded import unhurried
+from zerda_pg.db.guarded import patient
 
 __all__ = [
     "ANN_FROM",
@@ -28,9 +28,6 @@ ANN_FROM = 20_000
 
 MOST_DIMENSIONS = 4000
 """Of a halfvec that pgvector can index."""
-
-BUILD_TIMEOUT = "6h"
-"""A build may take longer than other statements: half a million vectors take minutes."""
 
 MOST_INDEXES = 200
 """Planning a statement looks at every index of the table."""
@@ -81,18 +78,19 @@ def index_changes(connection: Connection, model: Model) -> list[IndexChange]:
 
 
 def apply_index_change(
-    connection: Connection, facts: DatabaseFacts, model: Model, change: IndexChange
+    connection: Connection,
+    facts: DatabaseFacts,
+    model: Model,
+    change: IndexChange,
+    *,
+    timeout: float,
 ) -> None:
     """Build an index beside readers and writers, or drop it; on a connection in autocommit.
 
-    Searches use it from the moment that `tenants` says so.
+    Searches use it from the moment that `tenants` says so. A statement may take `timeout` seconds.
     """
-    connection.exec_driver_sql(f"SET statement_timeout = '{BUILD_TIMEOUT}'")
-    try:
-        with unhurried(connection):
-            _apply(connection, facts, model, change)
-    finally:
-        connection.exec_driver_sql("RESET statement_timeout")
+    with patient(connection, timeout):
+        _apply(connection, facts, model, change)
 
 
 def _apply(connection: Connection, facts: DatabaseFacts, model: Model, change: IndexChange) -> None:

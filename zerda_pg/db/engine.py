@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from sqlalchemy import URL, create_engine, event, make_url
+from sqlalchemy import URL, Connection, create_engine, event, make_url
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import (
     ArgumentError,
@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from zerda_pg.config import LONGEST_SECONDS
 from zerda_pg.db.guarded import (
     GRACE_SECONDS,
     GuardedAsyncConnection,
@@ -47,12 +48,13 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = [
-    "LONGEST_STATEMENT_SECONDS",
     "PLAIN_TIMES",
     "BrokenConnectionError",
     "CollisionError",
     "admin_engine",
     "async_engine",
+    "check_maintenance_timeout",
+    "check_transactions",
     "local_settings",
     "parse_url",
     "shown_url",
@@ -73,10 +75,6 @@ KEEPALIVE = {
     "keepalives_count": 3,
 }
 """Seconds, and tries: a peer that vanished is noticed within a minute."""
-
-
-LONGEST_SECONDS = 2_000_000
-"""Of a time-out: the server counts its milliseconds in 31 bits."""
 
 
 def parse_url(url: str | URL) -> URL:
@@ -193,12 +191,27 @@ def sync_engine(
     return engine
 
 
-LONGEST_STATEMENT_SECONDS = 3600.0
-"""Of an administrator's work: a migration, or a check over all vectors."""
+def check_maintenance_timeout(seconds: float) -> float:
+    """Return it if a statement of an administrator's may be given so long.
+
+    Raises:
+        ValueError: If it is no number of seconds, or without end.
+    """
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 1 <= seconds <= LONGEST_SECONDS:
+        raise ValueError(
+            f"maintenance_timeout must be seconds from 1 to {LONGEST_SECONDS}, got {seconds!r}"
+        )
+    return float(seconds)
 
 
-def admin_engine(url: URL) -> Engine:
+def admin_engine(url: URL, maintenance_timeout: float) -> Engine:
     """For an administrator's work, through a pooler too; its waits end as well.
+
+    Args:
+        url: The database.
+        maintenance_timeout: Seconds that a statement may run: a migration, or a check over all
+            vectors.
 
     Raises:
         ConfigError: If `connect_timeout` in the URL is no number of seconds.
@@ -210,7 +223,7 @@ def admin_engine(url: URL) -> Engine:
             pool_size=2,
             pool_timeout=30,
             connect_timeout=float(str(given)),
-            statement_timeout=LONGEST_STATEMENT_SECONDS,
+            statement_timeout=maintenance_timeout,
             prepare=False,
             binary=False,
         )
@@ -230,6 +243,26 @@ def async_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Asy
     engine = create_async_engine(url, **options)
     _watch(engine.sync_engine, settings["statement_timeout"], slow, binary=True)
     return engine
+
+
+def check_transactions(connection: Connection) -> None:
+    """Refuse an engine of the caller's whose `begin` begins nothing.
+
+    Writes of several statements would be done by halves, and settings of a transaction (the
+    tenant, the zone, the time-out) would be gone before the statement that needs them.
+
+    Args:
+        connection: As `begin` gives it.
+
+    Raises:
+        ConfigError: If it commits each statement by itself.
+    """
+    if getattr(connection.connection.driver_connection, "autocommit", False):
+        raise ConfigError(
+            "engine is in AUTOCOMMIT, where no transaction begins: make it without "
+            "isolation_level='AUTOCOMMIT' (or autocommit=True in connect_args); for what needs "
+            "that elsewhere take engine.execution_options(isolation_level='AUTOCOMMIT')"
+        )
 
 
 def _watch(engine: Engine, statement_timeout: float, slow: float | None, *, binary: bool) -> None:
@@ -342,7 +375,8 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
         return CollisionError(f"concurrent writes kept colliding ({message}): try again")
     if state == "57014":
         return DatabaseUnavailableError(
-            "the statement took longer than statement_timeout and was cancelled"
+            "the statement took longer than statement_timeout (of upkeep: maintenance_timeout) "
+            "and was cancelled"
         )
     if state in _FULL:
         return DatabaseUnavailableError(f"the database has no room left ({message})")

@@ -24,8 +24,8 @@ __all__ = [
     "GuardedConnection",
     "NoAnswerError",
     "is_stale",
+    "patient",
     "read_binary",
-    "unhurried",
 ]
 
 T = TypeVar("T")
@@ -120,18 +120,28 @@ def read_binary(raw: Any) -> None:
     raw.cursor_factory = _BinaryAsyncCursor if asynchronous else _BinaryCursor
 
 
+_USABLE = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS)
+
+
 @contextmanager
-def unhurried(connection: Connection) -> Iterator[None]:
-    """Let what is done here take as long as it takes, as the upkeep of large tables may."""
-    raw = connection.connection.driver_connection
-    if not isinstance(raw, GuardedConnection | GuardedAsyncConnection):
-        yield
-        return
-    before, raw.patience = raw.patience, None
+def patient(connection: Connection, seconds: float) -> Iterator[None]:
+    """Let each statement here take so long, as the upkeep of large tables may."""
+    raw: Any = connection.connection.driver_connection
+    setting = f"SET {'' if raw.autocommit else 'LOCAL '}statement_timeout ="
+    before = connection.exec_driver_sql("SHOW statement_timeout").scalar_one()
+    connection.exec_driver_sql(f"{setting} {round(seconds * 1000)}")
+    guarded = isinstance(raw, GuardedConnection | GuardedAsyncConnection)
+    patience = raw.patience if guarded else None
+    if guarded:
+        raw.patience = seconds + GRACE_SECONDS
     try:
         yield
     finally:
-        raw.patience = before
+        if guarded:
+            raw.patience = patience
+        # a transaction that failed takes its settings with it, a connection that ended too
+        if raw.pgconn.transaction_status in _USABLE:
+            connection.exec_driver_sql(f"{setting} '{before}'")
 
 
 def is_stale(raw: Any) -> bool:

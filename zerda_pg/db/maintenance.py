@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, text
 
 from zerda_pg.db import reads
 from zerda_pg.db.changes import begin_write
-from zerda_pg.db.guarded import unhurried
+from zerda_pg.db.guarded import patient
 from zerda_pg.db.reach import lock
 from zerda_pg.db.rows import LEAST_FRACTION
 from zerda_pg.db.writes import discard_many
@@ -48,8 +48,13 @@ GROWTH = 1.25
 """A tenant's lexemes are counted again when it has grown by this factor since."""
 
 
-def count_lexemes_if_grown(connection: Connection, tenant_id: str, added: int) -> bool:
-    """Count a tenant's lexemes again, if a bulk write has made the last count stale."""
+def count_lexemes_if_grown(
+    connection: Connection, tenant_id: str, added: int, *, timeout: float
+) -> bool:
+    """Count a tenant's lexemes again, if a bulk write has made the last count stale.
+
+    Counting them may take `timeout` seconds a statement.
+    """
     if added < COUNT_FROM // 10:
         return False
     counted, present = connection.execute(
@@ -62,7 +67,8 @@ def count_lexemes_if_grown(connection: Connection, tenant_id: str, added: int) -
     ).one()
     if present < COUNT_FROM or present <= counted * GROWTH:
         return False
-    count_lexemes(connection, tenant_id)
+    with patient(connection, timeout):
+        count_lexemes(connection, tenant_id)
     return True
 
 
@@ -197,9 +203,9 @@ def analyzable_tables(connection: Connection) -> list[str]:
     )
 
 
-def after_bulk(connection: Connection, tenant_id: str, added: int) -> None:
+def after_bulk(connection: Connection, tenant_id: str, added: int, *, timeout: float) -> None:
     """Bring up to date what a bulk write has made stale: word counts, the planner's figures."""
-    count_lexemes_if_grown(connection, tenant_id, added)
+    count_lexemes_if_grown(connection, tenant_id, added, timeout=timeout)
     if added < COUNT_FROM // 10:
         return
     outgrown = set(
@@ -213,13 +219,12 @@ def after_bulk(connection: Connection, tenant_id: str, added: int) -> None:
     )
     for table in analyzable_tables(connection):
         if table in outgrown:
-            analyze(connection, table)
+            analyze(connection, table, timeout=timeout)
 
 
-def analyze(connection: Connection, table: str) -> None:
-    """Renew the planner's statistics of one of our tables, however long it takes."""
-    connection.execute(text("SET LOCAL statement_timeout = 0"))
-    with unhurried(connection):
+def analyze(connection: Connection, table: str, *, timeout: float) -> None:
+    """Renew the planner's statistics of one of our tables, within `timeout` seconds."""
+    with patient(connection, timeout):
         connection.exec_driver_sql(f"ANALYZE zerda.{table}")
 
 

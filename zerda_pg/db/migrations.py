@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from zerda_pg.config import MAINTENANCE_SECONDS, Settings
 from zerda_pg.db.engine import admin_engine, parse_url, translated
 from zerda_pg.db.isolation import SETTLING_SECONDS, enforce_isolation, prepare_isolation
 from zerda_pg.db.schema import HEAD, SCHEMA, metadata
@@ -73,8 +74,14 @@ def script_location() -> Path:
     raise ConfigError("the migration scripts are missing: reinstall zerda-pg")
 
 
-def upgrade(url: str, revision: str = "head") -> None:
+def upgrade(url: str, revision: str = "head", *, timeout: float = MAINTENANCE_SECONDS) -> None:
     """Bring the schema to `revision`; safe to call from many processes at once.
+
+    Args:
+        url: The database.
+        revision: Up to which.
+        timeout: Seconds that a statement may run; another process's migration is waited for no
+            longer, and ten minutes at most.
 
     Raises:
         AccessDeniedError: If the role may not create the schema or an extension; the message
@@ -83,16 +90,18 @@ def upgrade(url: str, revision: str = "head") -> None:
         DatabaseUnavailableError: If the server cannot be reached, or another migration does
             not end in time.
     """
-    _run(url, "upgrade", revision)
+    _run(url, "upgrade", revision, timeout)
 
 
-def revision_of(url: str) -> str | None:
+def revision_of(url: str, *, timeout: float = MAINTENANCE_SECONDS) -> str | None:
     """The revision that a database records, or None before the first migration.
+
+    A statement may take `timeout` seconds.
 
     Raises:
         DatabaseUnavailableError: If the server cannot be reached.
     """
-    engine = _engine(url)
+    engine = _engine(url, timeout)
     try:
         with translated(), engine.connect() as connection:
             return current_revision(connection)
@@ -100,16 +109,18 @@ def revision_of(url: str) -> str | None:
         engine.dispose()
 
 
-def isolate(url: str) -> None:
+def isolate(url: str, *, timeout: float = MAINTENANCE_SECONDS) -> None:
     """Set row-level security up where it is missing, beside stores at work; after `upgrade`.
+
+    A statement may take `timeout` seconds.
 
     Raises:
         AccessDeniedError: If the role does not own the tables.
         ConflictError: If a table was in use for too long: try again.
     """
-    engine = _engine(url)
+    engine = _engine(url, timeout)
     try:
-        with translated(), _migration_lock(engine), engine.connect() as connection:
+        with translated(), _migration_lock(engine, timeout), engine.connect() as connection:
             if prepare_isolation(connection):
                 time.sleep(SETTLING_SECONDS)
                 enforce_isolation(connection)
@@ -117,13 +128,13 @@ def isolate(url: str) -> None:
         engine.dispose()
 
 
-def downgrade(url: str, revision: str) -> None:
+def downgrade(url: str, revision: str, *, timeout: float = MAINTENANCE_SECONDS) -> None:
     """Take the schema back to `revision`; `base` removes the tables and what they hold."""
-    _run(url, "downgrade", revision)
+    _run(url, "downgrade", revision, timeout)
 
 
-def _run(url: str, command: str, revision: str) -> None:
-    engine = _engine(url)
+def _run(url: str, command: str, revision: str, timeout: float) -> None:
+    engine = _engine(url, timeout)
     try:
         with translated(), engine.connect() as connection:
             check_server(connection)
@@ -132,7 +143,7 @@ def _run(url: str, command: str, revision: str) -> None:
             connection.rollback()
             from alembic import command as alembic_command
 
-            with _migration_lock(engine):
+            with _migration_lock(engine, timeout):
                 config = _config()
                 config.attributes["connection"] = connection
                 getattr(alembic_command, command)(config, revision)
@@ -140,8 +151,8 @@ def _run(url: str, command: str, revision: str) -> None:
         engine.dispose()
 
 
-def _engine(url: str) -> Engine:
-    return admin_engine(parse_url(url))
+def _engine(url: str, timeout: float) -> Engine:
+    return admin_engine(parse_url(url), timeout)
 
 
 def _is_current(connection: Connection) -> bool:
@@ -154,13 +165,14 @@ def _is_current(connection: Connection) -> bool:
 
 
 @contextmanager
-def _migration_lock(engine: Engine) -> Iterator[None]:
+def _migration_lock(engine: Engine, timeout: float) -> Iterator[None]:
     """Hold the lock on a second connection.
 
     It is tried, never waited for: a waiting lock would block CREATE INDEX CONCURRENTLY. It is
     a transaction's lock, so that a transaction-mode pooler keeps it on one server connection.
     """
-    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+    patience = min(LOCK_WAIT_SECONDS, timeout)
+    deadline = time.monotonic() + patience
     with engine.connect() as connection:
         while not connection.scalar(
             text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": LOCK_KEY}
@@ -168,7 +180,7 @@ def _migration_lock(engine: Engine) -> Iterator[None]:
             connection.rollback()
             if time.monotonic() > deadline:
                 raise DatabaseUnavailableError(
-                    f"another migration has held its lock for {LOCK_WAIT_SECONDS:.0f} s"
+                    f"another migration has held its lock for {patience:.0f} s"
                 )
             time.sleep(0.1)
         yield
@@ -225,11 +237,12 @@ def run_env(context: Any) -> None:
         _run_online(context, connection, options)
         return
     with _outside_url(context) as url:
-        engine = _engine(url)
+        timeout = Settings.from_env().maintenance_timeout
+        engine = _engine(url, timeout)
         with translated(), engine.connect() as own:
             check_server(own)
             own.rollback()
-            with _migration_lock(engine):
+            with _migration_lock(engine, timeout):
                 _run_online(context, own, options)
 
 

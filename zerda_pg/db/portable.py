@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, text
 
@@ -16,7 +16,18 @@ from zerda_pg.db.facts import DatabaseFacts
 from zerda_pg.db.rows import dump_rows
 from zerda_pg.scope import Scope
 
-__all__ = ["SECTIONS", "Section", "existing", "export_page", "insert_entries", "insert_rows"]
+__all__ = [
+    "PAGE_BYTES",
+    "PAGE_ROWS",
+    "SECTIONS",
+    "Key",
+    "Section",
+    "existing",
+    "export_page",
+    "insert_entries",
+    "insert_rows",
+    "unchanged",
+]
 
 PAGE_ROWS = 200
 PAGE_BYTES = 1_000_000
@@ -92,16 +103,21 @@ SECTIONS: Mapping[str, Section] = {
 """In the order of the file: what others refer to comes first."""
 
 
+Key: TypeAlias = tuple[Any, ...]
+
+
 def export_page(
     connection: Connection,
     facts: DatabaseFacts,
     scope: Scope,
     section: Section,
     *,
-    after: Sequence[Any] | None,
+    after: Key | None,
     model_id: int | None,
-) -> tuple[list[str], Sequence[Any] | None]:
-    """The rows of a page as JSON texts, and after which key the next one starts.
+    until: Key | None = None,
+    without: Sequence[Key] = (),
+) -> list[tuple[Key, str]]:
+    """The rows of a page as JSON texts, each with its key; the next page starts after the last.
 
     Args:
         connection: In a transaction of one snapshot.
@@ -110,17 +126,16 @@ def export_page(
         section: Which.
         after: The last key of the page before.
         model_id: Whose vectors come along; None: none.
+        until: The last key wanted; None: to the end.
+        without: Keys of rows that are not wanted.
     """
-    if after is None:
-        after = ["" if kind == "text" else -1 for kind in section.key.values()]
     key = ", ".join(f"t.{name}" for name in section.key)
-    binds = ", ".join(f"CAST(:k{n} AS {kind})" for n, kind in enumerate(section.key.values()))
     same = " AND ".join(f"t.{name} = p.{name}" for name in section.key)
     columns = ", ".join(f"t.{name}" for name in section.columns)
     join = ""
     if section.word == "entry":
         columns += "".join(f", s.{name}" for name in _STATE)
-        join = "JOIN zerda.entry_state s ON s.tenant_id = :tenant AND s.entry_id = t.id "
+        join = _STATE_JOIN
         if model_id is not None:
             # base64 of big-endian half floats, without pgvector's header and line breaks
             sent = f"substring({facts.vector_schema}.halfvec_send(v.embedding) FROM 5)"
@@ -129,12 +144,17 @@ def export_page(
                 "LEFT JOIN zerda.embeddings v ON v.tenant_id = :tenant AND v.entry_id = t.id "
                 "AND v.model_id = :model "
             )
+    wanted = _seen(scope, section)
+    if until is not None:
+        wanted += f" AND ({key}) <= ({_bound(section, 'u')})"
+    if without:
+        wanted += f" AND NOT EXISTS (SELECT 1 FROM {_listed(section)} WHERE {same})"
     rows = connection.execute(
         text(
             f"SELECT {key}, row_to_json(x)::text AS line FROM ("
             f"SELECT t.*, sum(t.size) OVER (ORDER BY {key}) - t.size AS before FROM ("
             f"SELECT {key}, {section.size} AS size FROM zerda.{section.table} t "
-            f"WHERE t.tenant_id = :tenant AND ({key}) > ({binds}){_seen(scope, section)} "
+            f"WHERE t.tenant_id = :tenant AND ({key}) > ({_bound(section, 'k')}){wanted} "
             f"ORDER BY {key} LIMIT :limit) AS t) AS p "
             f"JOIN zerda.{section.table} t ON t.tenant_id = :tenant AND {same} {join}"
             f"CROSS JOIN LATERAL (SELECT {columns}) AS x "
@@ -144,12 +164,81 @@ def export_page(
             "tenant": scope.tenant_id, "limit": PAGE_ROWS, "bytes": PAGE_BYTES,
             **({} if scope.user_id is None else {"user": scope.user_id}),
             **({"model": model_id} if ":model" in join else {}),
-            **{f"k{n}": value for n, value in enumerate(after)},
+            **_bound_values("k", _least(section) if after is None else after),
+            **({} if until is None else _bound_values("u", until)),
+            **(_listed_values(section, without) if without else {}),
         },
     ).all()  # fmt: skip
     # a content may have been written with line breaks, which JSON has between its parts only
-    lines = [row.line.replace("\n", " ") for row in rows]
-    return lines, list(rows[-1][:-1]) if rows else None
+    return [(tuple(row[:-1]), row.line.replace("\n", " ")) for row in rows]
+
+
+_CHANGES_WITH_VERSION = {"content", "body", "tags", "metadata"}
+"""Columns that are large, and never another's under the same version and time of recording."""
+
+
+def unchanged(
+    connection: Connection, scope: Scope, section: Section, rows: Sequence[Mapping[str, Any]]
+) -> set[Key]:
+    """The keys of those rows, as they were exported, that the database still has like that.
+
+    It reads no text and no vector.
+    """
+    names = [name for name in section.columns if name not in _CHANGES_WITH_VERSION]
+    columns = ", ".join(f"t.{name}" for name in names)
+    join = ""
+    if section.word == "entry":
+        columns += "".join(f", s.{name}" for name in _STATE)
+        join = _STATE_JOIN
+        names += _STATE
+    key = ", ".join(f"t.{name}" for name in section.key)
+    same = " AND ".join(f"t.{name} = p.{name}" for name in section.key)
+    before = {tuple(row.get(name) for name in section.key): row for row in rows}
+    found = connection.execute(
+        text(
+            f"SELECT {key}, row_to_json(x) AS line FROM {_listed(section)} "
+            f"JOIN zerda.{section.table} t ON t.tenant_id = :tenant AND {same} {join}"
+            f"CROSS JOIN LATERAL (SELECT {columns}) AS x WHERE true{_seen(scope, section)}"
+        ),
+        {
+            "tenant": scope.tenant_id,
+            **({} if scope.user_id is None else {"user": scope.user_id}),
+            **_listed_values(section, list(before)),
+        },
+    )
+    same_now: set[Key] = set()
+    for *place, now in found:
+        row = before[tuple(place)]
+        if now == {name: row.get(name) for name in names}:
+            same_now.add(tuple(place))
+    return same_now
+
+
+_STATE_JOIN = "JOIN zerda.entry_state s ON s.tenant_id = :tenant AND s.entry_id = t.id "
+
+
+def _least(section: Section) -> Key:
+    """What every key comes after."""
+    return tuple("" if kind == "text" else -1 for kind in section.key.values())
+
+
+def _bound(section: Section, name: str) -> str:
+    """A key as parameters."""
+    return ", ".join(f"CAST(:{name}{n} AS {kind})" for n, kind in enumerate(section.key.values()))
+
+
+def _bound_values(name: str, key: Key) -> dict[str, Any]:
+    return {f"{name}{n}": value for n, value in enumerate(key)}
+
+
+def _listed(section: Section) -> str:
+    """Keys as parameters, one array a column, to be joined as `p`."""
+    arrays = ", ".join(f"CAST(:l{n} AS {kind}[])" for n, kind in enumerate(section.key.values()))
+    return f"unnest({arrays}) AS p ({', '.join(section.key)})"
+
+
+def _listed_values(section: Section, keys: Sequence[Key]) -> dict[str, Any]:
+    return {f"l{n}": [key[n] for key in keys] for n in range(len(section.key))}
 
 
 def _seen(scope: Scope, section: Section) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,9 @@ __all__ = [
     "dump_rows",
     "entry_from_row",
     "entry_to_json",
+    "stored_content",
     "stored_fraction",
+    "stored_metadata",
     "whole",
 ]
 
@@ -107,6 +110,32 @@ def entry_from_json(line: str) -> MemoryEntry:
 def stored_fraction(value: float) -> float:
     """An importance or a factor as it is stored: 0 below `LEAST_FRACTION`."""
     return value if value >= LEAST_FRACTION else 0.0
+
+
+def stored_content(content: Any) -> Any:
+    """A content as it is read back: JSON text, whatever mapping or sequence it was made of."""
+    return content if isinstance(content, str) else json.loads(dump_json(content))
+
+
+def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata as it is read back from `jsonb`."""
+    if not metadata:
+        return {}
+    stored: dict[str, Any] = _as_jsonb(json.loads(dump_json(metadata)))
+    return stored
+
+
+def _as_jsonb(value: Any) -> Any:
+    """JSON as `jsonb` gives it: keys by length, then by bytes; numbers without an exponent."""
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(raw := key.encode()), raw))
+        return {key: _as_jsonb(value[key]) for key in keys}
+    if isinstance(value, list):
+        return [_as_jsonb(item) for item in value]
+    if isinstance(value, float):
+        digits = format(Decimal(repr(value)), "f")
+        return float(digits) + 0.0 if "." in digits else int(digits)  # numeric has no -0
+    return value
 
 
 def entry_to_json(

@@ -54,9 +54,14 @@ class TransactionStart:
         if not facts.plain_times:
             self.settings = PLAIN_TIMES
 
+    @property
+    def look_due(self) -> bool:
+        """Whether it is time to ask again if row-level security was set up since."""
+        return not self.isolated and time.monotonic() >= self._look_at
+
     def noticed(self, connection: Connection) -> bool:
         """Whether row-level security was set up since the last look."""
-        if self.isolated or time.monotonic() < self._look_at:
+        if not self.look_due:
             return False
         self._look_at = time.monotonic() + LOOK_SECONDS
         self.isolated = bool(connection.exec_driver_sql(BOUND).scalar_one())

@@ -45,6 +45,9 @@ class Written:
     status: str
     version: int
     recorded_at: datetime
+    access_count: int | None
+    """What an entry that was replaced keeps; else None."""
+    last_access: datetime | None
 
 
 def put_entries(
@@ -64,7 +67,8 @@ def put_entries(
     `direct` is False for what a layer writes, which goes with its last membership.
     """
     statement = (
-        "SELECT n, id, status, version, recorded_at FROM zerda.put_entries("
+        "SELECT n, id, status, version, recorded_at, access_count, last_access "
+        "FROM zerda.put_entries("
         "%(tenant)s, %(user)s, %(model)s, %(rows)s::json, "
         f"CAST(%(vectors)s AS {facts.vector_schema}.halfvec[]), "
         "%(if_exists)s, %(dedupe)s, %(direct)s)"

@@ -14,9 +14,14 @@ from sqlalchemy import Connection
 from zerda_pg.core import Core
 from zerda_pg.db import reads, writes
 from zerda_pg.db.facts import Model
-from zerda_pg.db.rows import entry_to_json
+from zerda_pg.db.rows import (
+    entry_to_json,
+    stored_content,
+    stored_fraction,
+    stored_metadata,
+)
 from zerda_pg.db.transactions import LostAnswerError
-from zerda_pg.entry import MemoryEntry
+from zerda_pg.entry import MemoryEntry, Status
 from zerda_pg.operations.prepare import Draft
 from zerda_pg.results import AddResult
 from zerda_pg.scope import Scope
@@ -216,8 +221,12 @@ def _vectors(core: Core, drafts: Sequence[Draft]) -> Steps[tuple[NDArray[np.floa
 def _results(
     core: Core, scope: Scope, drafts: Sequence[Draft], written: Sequence[writes.Written]
 ) -> Steps[list[AddResult]]:
-    """The entries as they are in the store now; those of earlier writes are fetched."""
-    earlier = [w.id for w in written if w.status in {"kept", "duplicate"}]
+    """The entries as they are in the store now.
+
+    Those of earlier writes are fetched, and those that were superseded by others of the batch.
+    """
+    ended = {name for draft in drafts for name in draft.supersedes}
+    earlier = [w.id for w in written if w.status in {"kept", "duplicate"} or w.id in ended]
     fetched: dict[str, MemoryEntry] = {}
     if earlier:
         fetched = yield from read(lambda c: reads.fetch_entries(c, scope, earlier))
@@ -225,11 +234,24 @@ def _results(
     for w in written:
         entry = fetched.get(w.id)
         if entry is None:
-            # a copy as it is: what a constructor would check was checked
-            entry = copy(drafts[w.n].entry)
-            entry.version = w.version
-            entry.recorded_at = entry.updated_at = w.recorded_at
-            entry.language = entry.language or core.language
+            entry = _as_stored(core, drafts[w.n].entry, w)
         status = cast(Any, w.status)
         results.append(AddResult(id=w.id, entry=entry, status=status, version=w.version))
     return results
+
+
+def _as_stored(core: Core, entry: MemoryEntry, w: writes.Written) -> MemoryEntry:
+    """What reading it would give."""
+    # a copy as it is: what a constructor would check was checked
+    stored = copy(entry)
+    stored.content = stored_content(entry.content)
+    stored.metadata = stored_metadata(entry.metadata)
+    stored.importance = stored_fraction(entry.importance)
+    stored.decay_factor = stored_fraction(entry.decay_factor)
+    stored.version = w.version
+    stored.recorded_at = stored.updated_at = w.recorded_at
+    stored.invalidated_at = w.recorded_at if entry.status is Status.SUPERSEDED else None
+    stored.language = entry.language or core.language
+    if w.access_count is not None and w.last_access is not None:
+        stored.access_count, stored.last_access = w.access_count, w.last_access.timestamp()
+    return stored

@@ -90,7 +90,7 @@ def _checked_changes(
             values[name] = parse_time(values[name], name)
     values["expires_at"] = expiry(values.get("expires_at"))
     if values.get("timestamp") is not None:
-        values["timestamp"] = to_epoch(values["timestamp"], "timestamp")
+        values["timestamp"] = to_epoch(parse_time(values["timestamp"], "timestamp"), "timestamp")
     if scope.user_id is not None and values.get("user_id", scope.user_id) != scope.user_id:
         raise ValueError("user_id names another user than the scope's")
     for name in ("content", "memory_type", "importance", "tags", "metadata", "timestamp"):

@@ -219,7 +219,10 @@ def import_file(
                 progress(run.lines, total)
     yield from background(
         lambda connection: maintenance.after_bulk(
-            connection, scope.tenant_id, run.statuses["created"]
+            connection,
+            scope.tenant_id,
+            run.statuses["created"],
+            timeout=core.maintenance_timeout,
         )
     )
     return run.report()

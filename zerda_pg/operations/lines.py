@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeAlias
 
-__all__ = ["BadLine", "Source", "count_lines", "opened", "parsed_lines"]
+__all__ = ["BadLine", "Source", "count_lines", "numbered_lines", "opened", "parsed_lines"]
 
 Source: TypeAlias = str | os.PathLike[str] | IO[bytes]
 """A path, or a file open for reading bytes."""
@@ -52,7 +52,7 @@ def count_lines(source: Source) -> int | None:
         return None
     try:
         with opened(source) as file:
-            return sum(1 for _, line in _lines(file) if line is not None)
+            return sum(1 for _, line in numbered_lines(file) if line is not None)
     except (EOFError, OSError, zlib.error):
         return None
 
@@ -61,13 +61,13 @@ def parsed_lines(file: IO[bytes]) -> Iterator[tuple[int, object]]:
     """Number and value of each line that is not blank; a `BadLine` for what is no JSON."""
     number = 0
     try:
-        for number, line in _lines(file):
+        for number, line in numbered_lines(file):
             yield number, _parsed(line)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         yield number + 1, BadLine("the compressed file is damaged here, or was cut off")
 
 
-def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
+def numbered_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
     """Number and bytes of each line that is not blank; None for one that is too long."""
     number = 0
     while line := file.readline(LONGEST_LINE):

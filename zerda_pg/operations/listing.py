@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from zerda_pg.clock import aware
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, reads
 from zerda_pg.db.criteria import Criteria
@@ -74,7 +75,7 @@ def _cursor(entry: MemoryEntry, order: str) -> str:
 def _read_cursor(cursor: str, order: str) -> tuple[datetime, str]:
     try:
         made_for, moment, entry_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        position = datetime.fromisoformat(moment), check_id(entry_id, "cursor")
+        position = aware(datetime.fromisoformat(moment), "cursor"), check_id(entry_id, "cursor")
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError("cursor is not one that entries() gave") from error
     if made_for != order:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
 from zerda_pg.core import Core
 from zerda_pg.db import ann, changes, erasure, maintenance, reads
 from zerda_pg.db.facts import Model
+from zerda_pg.db.guarded import patient
 from zerda_pg.db.schema import entries
 from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, outside, read, write
 
 __all__ = ["CHANGES_KEPT_DAYS", "TOUCHES_KEPT_DAYS", "maintain"]
+
+T = TypeVar("T")
 
 CHANGES_KEPT_DAYS = 7.0
 """For how long a follower of the change feed may be away."""
@@ -31,7 +34,7 @@ SWEPT_ROWS = 5000
 
 def maintain(core: Core) -> Steps[dict[str, Any]]:
     """Erase what has expired or is no longer kept; then indexes and statistics."""
-    tenants = yield from read(maintenance.every_tenant)
+    tenants = yield from _read_all(core, maintenance.every_tenant)
     report: dict[str, Any] = {
         "tenants": len(tenants), "expired": 0, "session_touches": 0, "changes": 0, "counted": 0
     }  # fmt: skip
@@ -39,10 +42,20 @@ def maintain(core: Core) -> Steps[dict[str, Any]]:
         report["expired"] += yield from _expire(tenant_id)
         report["session_touches"] += yield from _sweep_touches(tenant_id)
         report["changes"] += yield from _sweep_changes(tenant_id)
-        report["counted"] += yield from _count(tenant_id)
+        report["counted"] += yield from _count(core, tenant_id)
     report |= yield from _index(core)
-    report["analyzed"] = yield from _analyze()
+    report["analyzed"] = yield from _analyze(core)
     return report
+
+
+def _read_all(core: Core, look: Callable[[Connection], T]) -> Steps[T]:
+    """Read what may be the rows of all tenants."""
+
+    def work(connection: Connection) -> T:
+        with patient(connection, core.maintenance_timeout):
+            return look(connection)
+
+    return read(work)
 
 
 def _expire(tenant_id: str) -> Steps[int]:
@@ -76,12 +89,14 @@ def _in_portions(erase: Callable[[Connection], int], rows: int) -> Steps[int]:
             return total
 
 
-def _count(tenant_id: str) -> Steps[int]:
+def _count(core: Core, tenant_id: str) -> Steps[int]:
     """Count the lexemes of a tenant that has grown; 1 if they were counted."""
     return int(
         (
             yield from write(
-                lambda c: maintenance.count_lexemes_if_grown(c, tenant_id, maintenance.COUNT_FROM)
+                lambda c: maintenance.count_lexemes_if_grown(
+                    c, tenant_id, maintenance.COUNT_FROM, timeout=core.maintenance_timeout
+                )
             )
         )
     )
@@ -92,7 +107,7 @@ def _index(core: Core) -> Steps[dict[str, Any]]:
     model = yield from core.model_for_listing()
     if model is None or model.dimensions > ann.MOST_DIMENSIONS:
         return {"indexed": 0, "unindexed": 0}
-    changed = yield from read(lambda c: ann.index_changes(c, model))
+    changed = yield from _read_all(core, lambda c: ann.index_changes(c, model))
     for change in changed:
         yield from _apply(core, model, change)
     built = sum(change.build for change in changed)
@@ -100,12 +115,18 @@ def _index(core: Core) -> Steps[dict[str, Any]]:
 
 
 def _apply(core: Core, model: Model, change: ann.IndexChange) -> Steps[None]:
-    yield from outside(lambda c: ann.apply_index_change(c, core.facts, model, change))
+    yield from outside(
+        lambda c: ann.apply_index_change(
+            c, core.facts, model, change, timeout=core.maintenance_timeout
+        )
+    )
 
 
-def _analyze() -> Steps[list[str]]:
+def _analyze(core: Core) -> Steps[list[str]]:
     """Bring the planner's statistics up to date, as far as the role may."""
     tables = yield from read(maintenance.analyzable_tables)
     for table in tables:
-        yield from write(lambda c, t=table: maintenance.analyze(c, t))  # type: ignore[misc]
+        yield from write(
+            lambda c, t=table: maintenance.analyze(c, t, timeout=core.maintenance_timeout)  # type: ignore[misc]
+        )
     return tables

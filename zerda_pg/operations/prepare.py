@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerda_pg.clock import from_epoch, parse_time
+from zerda_pg.clock import from_epoch, parse_time, to_epoch
 from zerda_pg.core import Core
 from zerda_pg.db.schema import LANGUAGES
 from zerda_pg.entry import MemoryEntry
@@ -103,7 +103,7 @@ def _entry_from(content: Any, given: Mapping[str, Any]) -> MemoryEntry:
     if not isinstance(metadata, Mapping):
         raise ValueError(f"metadata must be a mapping, got {type(metadata).__name__}")
     if given.get("timestamp") is not None:
-        values["timestamp"] = parse_time(given["timestamp"], "timestamp").timestamp()
+        values["timestamp"] = to_epoch(parse_time(given["timestamp"], "timestamp"), "timestamp")
     for name in ("valid_from",):
         if name in values:
             values[name] = parse_time(values[name], name)

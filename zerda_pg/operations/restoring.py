@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from zerda_pg.clock import parse_time
+from zerda_pg.clock import instant, parse_time
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, models, portable
 from zerda_pg.db.changes import begin_write, record_changes
@@ -123,7 +123,9 @@ def restore(
     if not run.ended:
         run.reject(run.lines + 1, "the file ends early: it was cut off")
     yield from background(
-        lambda c: maintenance.after_bulk(c, scope.tenant_id, run.written["entry"])
+        lambda c: maintenance.after_bulk(
+            c, scope.tenant_id, run.written["entry"], timeout=core.maintenance_timeout
+        )
     )
     return run.report()
 
@@ -171,6 +173,9 @@ _TIMES = (
     "expires_at", "discarded_at", "last_access", "recorded_to", "touched_at",
 )  # fmt: skip
 
+_COUNTED = ("created_at", "last_access")
+"""Those that entries have in seconds since the epoch."""
+
 
 def _check_row(row: Mapping[str, Any]) -> None:
     """What `add` would refuse is refused here: a file may have been edited.
@@ -180,7 +185,9 @@ def _check_row(row: Mapping[str, Any]) -> None:
     """
     for name in _TIMES:
         if row.get(name) is not None:
-            parse_time(row[name], name)
+            moment = parse_time(row[name], name)
+            if name in _COUNTED:
+                instant(moment, name)
     for name in _FRACTIONS:
         if name in row:
             fraction(row[name], name)

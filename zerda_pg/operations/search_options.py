@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from zerda_pg.clock import aware
+from zerda_pg.clock import aware, instant
 from zerda_pg.db.criteria import Criteria
 from zerda_pg.entry import fraction
 from zerda_pg.filters import Filter
@@ -50,9 +50,11 @@ class SearchOptions:
         if not isinstance(self.mode, str) or self.mode not in {"hybrid", "dense", "lexical"}:
             raise ValueError(f"mode must be 'hybrid', 'dense' or 'lexical', got {self.mode!r}")
         fraction(self.min_score, "min_score")
-        for name in ("valid_at", "known_at", "now"):
+        for name in ("valid_at", "known_at"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, aware(getattr(self, name), name))
+        if self.now is not None:
+            object.__setattr__(self, "now", instant(self.now, "now"))
         if self.current_session is not None:
             check_id(self.current_session, "current_session")
 

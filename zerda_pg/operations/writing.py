@@ -83,7 +83,9 @@ def add_many(
     drafts = (_draft_item(core, scope, n, item) for n, item in enumerate(items))
     yield from write_batches(core, scope, drafts, if_exists=if_exists, dedupe=dedupe, done=done)
     yield from background(
-        lambda connection: maintenance.after_bulk(connection, scope.tenant_id, len(results))
+        lambda connection: maintenance.after_bulk(
+            connection, scope.tenant_id, len(results), timeout=core.maintenance_timeout
+        )
     )
     return results
 
@@ -158,7 +160,9 @@ def add_messages(
         if progress is not None:
             progress(len(results), len(messages) if isinstance(messages, Sequence) else None)
     yield from background(
-        lambda connection: maintenance.after_bulk(connection, scope.tenant_id, len(results))
+        lambda connection: maintenance.after_bulk(
+            connection, scope.tenant_id, len(results), timeout=core.maintenance_timeout
+        )
     )
     return results
 

@@ -5,7 +5,8 @@
 CREATE FUNCTION zerda.put_entries(
     p_tenant text, p_user text, p_model integer, p_rows json, p_vectors {vector}.halfvec[],
     p_if_exists text, p_dedupe boolean, p_direct boolean)
-RETURNS TABLE (n integer, id text, status text, version integer, recorded_at timestamptz)
+RETURNS TABLE (n integer, id text, status text, version integer, recorded_at timestamptz,
+    access_count bigint, last_access timestamptz)
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 #variable_conflict use_column
 DECLARE
@@ -101,7 +102,8 @@ BEGIN
             SELECT min(t.place - 1)::integer FROM unnest(v_ids) WITH ORDINALITY AS t (id, place)
             WHERE t.id = ANY (v_new) GROUP BY t.id);
         RETURN QUERY
-            SELECT t.n, v_ids[t.n + 1], 'created'::text, 1, v_now
+            SELECT t.n, v_ids[t.n + 1], 'created'::text, 1, v_now, NULL::bigint,
+                NULL::timestamptz
             FROM unnest(v_written) AS t (n);
         IF v_recorded THEN
             PERFORM zerda.record_changes(p_tenant, v_new, 'created');
@@ -126,6 +128,8 @@ BEGIN
         n := r.n;
         id := r.id;
         recorded_at := v_now;
+        access_count := NULL;  -- told of what a replaced entry keeps
+        last_access := NULL;
         IF p_dedupe THEN
             SELECT e.id, e.version, e.recorded_at INTO v_old
             FROM zerda.entries e
@@ -138,6 +142,15 @@ BEGIN
               AND e.agent_id IS NOT DISTINCT FROM r.agent_id
               AND e.session_id IS NOT DISTINCT FROM r.session_id
               AND (e.expires_at IS NULL OR e.expires_at > v_now)
+              -- Another time of being true is another statement. What has begun and not ended
+              -- is true now, whenever it began and will end; what lies ahead or is over is only
+              -- like that of the same time.
+              AND (e.valid_from IS NOT DISTINCT FROM r.valid_from
+                   OR (coalesce(e.valid_from, v_now) <= v_now
+                       AND coalesce(r.valid_from, v_now) <= v_now))
+              AND (e.valid_to IS NOT DISTINCT FROM r.valid_to
+                   OR (coalesce(e.valid_to, 'infinity') > v_now
+                       AND coalesce(r.valid_to, 'infinity') > v_now))
               AND e.id <> r.id
               AND e.id <> ALL (r.supersedes)
             ORDER BY e.created_at, e.id
@@ -242,7 +255,8 @@ BEGIN
             UPDATE zerda.entry_state s
             SET importance = r.importance, original_importance = r.original_importance,
                 decay_factor = r.decay_factor
-            WHERE s.tenant_id = p_tenant AND s.entry_id = r.id;
+            WHERE s.tenant_id = p_tenant AND s.entry_id = r.id
+            RETURNING s.access_count, s.last_access INTO access_count, last_access;
             -- a vector of another model is of the old text: it goes, to be made again
             DELETE FROM zerda.embeddings v
             WHERE v.tenant_id = p_tenant AND v.entry_id = r.id;

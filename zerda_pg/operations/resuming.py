@@ -1,0 +1,138 @@
+"""What an interrupted export has left beside its file, for the next call to go on from.
+
+An export that may be resumed writes `NAME.partial`. The next call sets it aside as
+`NAME.partial.earlier` and copies from it what the database still has as it was; so whichever of
+the two calls is interrupted, by a kill or by a full disk, no more is lost than was under way.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from zerda_pg.db.embedded_files import try_lock
+from zerda_pg.db.portable import PAGE_BYTES, PAGE_ROWS, Section
+from zerda_pg.errors import ConflictError
+from zerda_pg.operations.lines import numbered_lines, opened
+
+__all__ = ["Earlier", "Kept", "partial_file", "remove_earlier"]
+
+SAME = ("zerda_pg", "tenant", "user", "vectors", "model")
+"""Of the header: another export's lines are of no use."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Kept:
+    """A line of an earlier call."""
+
+    word: str
+    row: Mapping[str, Any]
+    line: bytes
+    """As it stands in the file, without its line break."""
+
+    def key(self, section: Section) -> tuple[Any, ...]:
+        """Its place in the section."""
+        return tuple(self.row[name] for name in section.key)
+
+
+class Earlier:
+    """The whole lines of an earlier call, section by section."""
+
+    def __init__(self, lines: Iterator[Kept]) -> None:
+        self._lines = lines
+        self._next = next(lines, None)
+
+    @classmethod
+    def of(cls, target: Path, header: Mapping[str, Any]) -> Earlier:
+        """What was set aside, if it is of an export with the same header."""
+        return cls(_lines(_earlier(target), header))
+
+    def page(self, section: Section) -> Sequence[Kept]:
+        """The section's next lines, bounded in rows and bytes; empty at its end."""
+        page: list[Kept] = []
+        size = 0
+        while self._next is not None and self._next.word == section.word:
+            if len(page) == PAGE_ROWS or size > PAGE_BYTES:
+                break
+            page.append(self._next)
+            size += len(self._next.line)
+            self._next = next(self._lines, None)
+        return page
+
+
+def _lines(path: Path, header: Mapping[str, Any]) -> Iterator[Kept]:
+    """The lines up to the first one that is torn."""
+    if not path.exists():
+        return
+    with opened(path) as file:
+        try:
+            raw = numbered_lines(file)
+            first = json.loads(next(raw, (0, b""))[1] or b"null")
+            if not isinstance(first, Mapping) or any(first.get(n) != header[n] for n in SAME):
+                return
+            for _, line in raw:
+                if line is None or not line.endswith(b"\n"):
+                    return
+                (word, row), *more = json.loads(line).items()
+                if more or not isinstance(row, Mapping):
+                    return
+                yield Kept(word=word, row=row, line=line.removesuffix(b"\n"))
+        except (AttributeError, EOFError, OSError, ValueError, zlib.error):
+            return
+
+
+def _partial(target: Path) -> Path:
+    return target.with_name(f"{target.name}.partial")
+
+
+def _earlier(target: Path) -> Path:
+    return target.with_name(f"{target.name}.partial.earlier")
+
+
+@contextmanager
+def partial_file(target: Path) -> Iterator[IO[bytes]]:
+    """The file to write, empty; what an earlier call wrote is set aside.
+
+    It becomes the target when it is whole, and stays as it is when it is not.
+
+    Raises:
+        ConflictError: If another export is writing it.
+    """
+    partial, earlier = _partial(target), _earlier(target)
+    with _held(partial) as file:
+        written = file.tell()
+        if written and (not earlier.exists() or earlier.stat().st_size < written):
+            partial.replace(earlier)
+        elif written:
+            partial.unlink()
+        else:
+            yield from _moved(file, partial, target)
+            return
+        with _held(partial) as fresh:
+            yield from _moved(fresh, partial, target)
+
+
+def _moved(file: IO[bytes], partial: Path, target: Path) -> Iterator[IO[bytes]]:
+    yield file
+    file.flush()
+    partial.replace(target)
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[IO[bytes]]:
+    """The file, at its end, until it is closed held by nobody else."""
+    with path.open("ab") as file:
+        if not try_lock(file.fileno(), fcntl.LOCK_EX):
+            raise ConflictError(f"another export is writing {path}: wait for it")
+        yield file
+
+
+def remove_earlier(target: Path) -> None:
+    """Remove what an earlier call has left, once it is copied."""
+    _earlier(target).unlink(missing_ok=True)
