@@ -98,7 +98,7 @@ def test_only_a_very_long_memory_is_fetched_by_itself(memory: Memory) -> None:
 def test_explain_tells_of_what_was_found_and_not_ranked(memory: Memory) -> None:
     task = "how many toys has the dog?"
     ranked = {row["id"] for row in memory.explain(task, k=1)["rows"]}
-    others = [entry.id for entry in memory.entries(limit=300) if entry.id not in ranked]
+    others = [entry.id for entry in memory.entries(limit=150) if entry.id not in ranked]
     reasons = [memory.explain(task, k=1, id=other)["entry"]["reasons"] for other in others]
     passed = [reason for (reason,) in reasons if "not among the 64 that looked best" in reason]
     assert len(ranked) == 64

@@ -93,3 +93,11 @@ def test_any_text_is_taken(query: str, now: float) -> None:
 )
 def test_any_year_is_taken(form: str, month: str, year: int) -> None:
     assert all(start < end for start, end in spans_of(form.format(month, year), NOW))
+
+
+@pytest.mark.parametrize("words", ["today", "yesterday", "last week", "last month", "last year"])
+@pytest.mark.parametrize("clock", [datetime.min, datetime(1, 1, 7), datetime.max])
+def test_at_the_ends_of_the_calendar(clock: datetime, words: str) -> None:
+    now = clock.replace(tzinfo=UTC, microsecond=0).timestamp()
+    before = [start for start, _ in spans_of(f"what happened {words}", now)]
+    assert all(start <= now for start in before)

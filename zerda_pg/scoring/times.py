@@ -142,6 +142,7 @@ def _last(clock: datetime, words: str) -> Span | None:
     if unit == "week":
         return start.timestamp() - 7 * DAY, start.timestamp()
     if unit == "month":
-        before = start - timedelta(days=1)
-        return _month(before.year, before.month)
+        if clock.month == 1:
+            return _month(clock.year - 1, 12)
+        return _month(clock.year, clock.month - 1)
     return _year(clock.year - 1)
