@@ -139,7 +139,8 @@ def shape_of(
     """
     alone = isinstance(ranker, ChannelRanker)
     size = _size(16, wanted) if alone else _size(Arms().dense, 2 * wanted)
-    arms = Arms(dense=size, lexical=size)
+    # one channel needs no vectors to compare
+    arms = Arms(dense=size, lexical=size, pool=0 if alone else Arms().pool)
     hybrid_mode = options.mode == "hybrid"
     criteria = question.criteria
     ann = core.ann_dimensions(criteria.scope.tenant_id, question.model_id)
