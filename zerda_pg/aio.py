@@ -255,11 +255,11 @@ class AsyncMemoryStore:
         driver.beginning.check_owner()
         return await driver.run(listing.store_stats(core))
 
-    async def maintain(self) -> dict[str, Any]:
+    async def maintain(self, *, cluster: bool = False) -> dict[str, Any]:
         """Keep the database in shape, as `MemoryStore.maintain`."""
         core, driver, _ = self._parts()
         driver.beginning.check_owner()
-        return await driver.run(maintaining.maintain(core))
+        return await driver.run(maintaining.maintain(core, cluster=cluster))
 
     async def flush(self) -> None:
         """Wait until what goes on in the background (access counts) is written."""

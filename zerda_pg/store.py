@@ -164,21 +164,28 @@ class MemoryStore:
         self._driver.beginning.check_owner()
         return self._driver.run(listing.store_stats(self._core))
 
-    def maintain(self) -> dict[str, Any]:
+    def maintain(self, *, cluster: bool = False) -> dict[str, Any]:
         """Keep the database in shape: to be run from time to time, by the tables' owner.
 
         Erases what has expired, what sessions touched and changes that were recorded more than 7
         days ago; counts words anew where a tenant has grown; renews the planner's statistics.
         Readers and writers go on meanwhile.
 
+        Args:
+            cluster: Whether to rewrite tables in which tenants' rows lie scattered, so that each
+                tenant's come to lie side by side: worth it in a store larger than
+                `shared_buffers`. Each table is locked meanwhile, against readers too, and needs
+                its size again on the disk.
+
         Returns:
-            How much of each.
+            How much of each, and which tables were analyzed and clustered.
 
         Raises:
             AccessDeniedError: If row-level security shows the role one tenant at a time.
+            ConflictError: If others went on holding a table that was to be clustered.
         """
         self._driver.beginning.check_owner()
-        return self._driver.run(maintaining.maintain(self._core))
+        return self._driver.run(maintaining.maintain(self._core, cluster=cluster))
 
     def flush(self) -> None:
         """Wait until what goes on in the background (access counts) is written."""

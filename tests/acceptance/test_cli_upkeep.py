@@ -58,3 +58,5 @@ def test_upkeep(run: CommandLine) -> None:
     told = run("maintain").out
     assert re.search(r"^expired, erased +\d+$", told, re.MULTILINE)
     assert re.search(r"^tables analyzed +none$", told, re.MULTILINE)
+    told = run("maintain", "--cluster").out
+    assert re.search(r"^tables put in order +none$", told, re.MULTILINE)

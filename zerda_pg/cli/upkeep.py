@@ -87,10 +87,19 @@ def reembed(
 
 
 @command("maintain", "Database")
-def maintain(call: Call) -> int:
+def maintain(
+    call: Call,
+    cluster: Annotated[
+        bool,
+        Option(
+            "--cluster",
+            help="Also rewrite tables in which tenants' rows lie scattered, locked meanwhile.",
+        ),
+    ] = False,
+) -> int:
     """Erase what has expired, bring statistics and indexes up to date; for cron."""
     with call.store() as store:
-        report = store.maintain()
+        report = store.maintain(cluster=cluster)
     from zerda_pg.cli import printing
 
     if call.json:
@@ -109,5 +118,6 @@ _REPORTED = {
     "indexed": "vector indexes built",
     "unindexed": "vector indexes dropped",
     "analyzed": "tables analyzed",
+    "clustered": "tables put in order",
 }
 """Part of the report → what it counts."""

@@ -29,10 +29,12 @@ __all__ = [
     "after_bulk",
     "analyzable_tables",
     "analyze",
+    "cluster",
     "count_lexemes",
     "count_lexemes_if_grown",
     "every_tenant",
     "fade",
+    "scattered_tables",
     "store_stats",
     "sweep_touches",
     "tenant_stats",
@@ -225,6 +227,36 @@ def after_bulk(connection: Connection, tenant_id: str, added: int, *, timeout: f
 def analyze(connection: Connection, table: str, *, timeout: float) -> None:
     """Renew the planner's statistics of one of our tables, within `timeout` seconds."""
     with patient(connection, timeout):
+        connection.exec_driver_sql(f"ANALYZE zerda.{table}")
+
+
+_CLUSTERED = ("embeddings", "entries", "entry_state")
+"""What a search reads row by row of one tenant."""
+
+SCATTERED = 0.95
+"""Correlation of the tenants' order with the rows' below which a table is put in order."""
+
+LOCK_WAIT = "10s"
+"""For a table's lock: all who come after wait behind who waits."""
+
+
+def scattered_tables(connection: Connection) -> list[str]:
+    """The tables in which, by the planner's statistics, the tenants' rows lie scattered."""
+    found = connection.scalars(
+        text(
+            "SELECT tablename FROM pg_stats WHERE schemaname = 'zerda' AND attname = 'tenant_id' "
+            "AND tablename = ANY (:tables) AND abs(correlation) < :least ORDER BY tablename"
+        ),
+        {"tables": list(_CLUSTERED), "least": SCATTERED},
+    )
+    return list(found)
+
+
+def cluster(connection: Connection, table: str, *, timeout: float) -> None:
+    """Rewrite a table by its primary key; nobody reads or writes it meanwhile."""
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+    with patient(connection, timeout):
+        connection.exec_driver_sql(f"CLUSTER zerda.{table} USING pk_{table}")
         connection.exec_driver_sql(f"ANALYZE zerda.{table}")
 
 

@@ -32,8 +32,8 @@ SWEPT_ROWS = 5000
 """Rows that one transaction erases of what nothing hangs on."""
 
 
-def maintain(core: Core) -> Steps[dict[str, Any]]:
-    """Erase what has expired or is no longer kept; then indexes and statistics."""
+def maintain(core: Core, *, cluster: bool) -> Steps[dict[str, Any]]:
+    """Erase what has expired or is no longer kept; then indexes, statistics and locality."""
     tenants = yield from _read_all(core, maintenance.every_tenant)
     report: dict[str, Any] = {
         "tenants": len(tenants), "expired": 0, "session_touches": 0, "changes": 0, "counted": 0
@@ -45,6 +45,8 @@ def maintain(core: Core) -> Steps[dict[str, Any]]:
         report["counted"] += yield from _count(core, tenant_id)
     report |= yield from _index(core)
     report["analyzed"] = yield from _analyze(core)
+    if cluster:
+        report["clustered"] = yield from _cluster(core)
     return report
 
 
@@ -128,5 +130,15 @@ def _analyze(core: Core) -> Steps[list[str]]:
     for table in tables:
         yield from write(
             lambda c, t=table: maintenance.analyze(c, t, timeout=core.maintenance_timeout)  # type: ignore[misc]
+        )
+    return tables
+
+
+def _cluster(core: Core) -> Steps[list[str]]:
+    """Put each tenant's rows side by side, a table at a time."""
+    tables = yield from read(maintenance.scattered_tables)
+    for table in tables:
+        yield from write(
+            lambda c, t=table: maintenance.cluster(c, t, timeout=core.maintenance_timeout)  # type: ignore[misc]
         )
     return tables
