@@ -7,7 +7,6 @@ the two calls is interrupted, by a kill or by a full disk, no more is lost than 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from zerda_pg.db.embedded_files import try_lock
 from zerda_pg.db.portable import PAGE_BYTES, PAGE_ROWS, Section
 from zerda_pg.errors import ConflictError
 from zerda_pg.operations.lines import numbered_lines, opened
@@ -127,6 +125,11 @@ def _moved(file: IO[bytes], partial: Path, target: Path) -> Iterator[IO[bytes]]:
 @contextmanager
 def _held(path: Path) -> Iterator[IO[bytes]]:
     """The file, at its end, until it is closed held by nobody else."""
+    # only here: Windows has no such locks, and an export that is not to be resumed needs none
+    import fcntl
+
+    from zerda_pg.db.embedded_files import try_lock
+
     with path.open("ab") as file:
         if not try_lock(file.fileno(), fcntl.LOCK_EX):
             raise ConflictError(f"another export is writing {path}: wait for it")
