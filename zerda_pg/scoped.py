@@ -186,8 +186,10 @@ class Memory:
     ) -> list[AddResult]:
         """Write a conversation as episodic entries, each linked to the next by `precedes`.
 
-        A message's id is derived from session, time, speaker, text and occurrence: writing the
-        same conversation again adds nothing, and a repeated "ok" is kept.
+        A message's id is derived from session, time, speaker, text and its occurrence in the
+        call: writing the same conversation again, whole, adds nothing, and keeps a repeated "ok".
+        Where each turn is a call of its own, give every message a `timestamp` or an `id`: a
+        second "ok" without one is taken for the first.
 
         Args:
             messages: With `speaker` or `role`, `text` or `content`, and perhaps `timestamp` (a

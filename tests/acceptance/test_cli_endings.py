@@ -33,7 +33,8 @@ pytest_plugins = ["command_fixtures"]
         (["search", "x", "--tenant", ""], "--tenant must"),
         (["add", ""], "content is empty"),
         (["add", "x", "--importance", "7"], "--importance must"),
-        (["add", "x", "--expires", "soon"], "--expires"),
+        (["add", "x", "--expires", "soon"], "30m, 12h, 7d"),
+        (["export", "/nowhere/x.jsonl"], "/nowhere: there is no such directory"),
         (["migrate", "--check", "--sql"], "--check"),
     ],
 )

@@ -131,6 +131,7 @@ def test_who_spoke(task: str, who: str) -> None:
 def test_a_speaker_stands_before_the_first_colon() -> None:
     assert speaker_of("Ann Lee: hello") == "ann lee"
     assert speaker_of("no colon") == speaker_of("x" * 80 + ": late") == ""
+    assert speaker_of("The nightly export starts at 01:00") == ""
 
 
 ASKED = "how many cats are there?"

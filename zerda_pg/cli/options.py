@@ -259,4 +259,7 @@ def lifetime(text: str | None, name: str) -> datetime | timedelta | None:
             return timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
         except OverflowError:
             raise BadParameter(f"{name} is too far off: {text}") from None
-    return moment(text, name)
+    try:
+        return moment(text, name)
+    except ValueError as error:
+        raise BadParameter(f"{error}; or a time from now such as 30m, 12h, 7d") from None

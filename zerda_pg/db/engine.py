@@ -403,7 +403,10 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
         detail = lines[0] if lines else "no answer"
         if "startup parameter" in detail:  # PgBouncer's words: it gives no SQLSTATE
             detail += " (a pooler? open the store with prepare=False)"
-        return kind(f"the database cannot be reached: {detail}")
+        return kind(
+            f"the database cannot be reached ({detail}): see that it runs, and that the URL is "
+            "right (url=, --url or ZERDA_PG_URL)"
+        )
     if not state and isinstance(error, ProgrammingError):
         return ConfigError(f"the database URL has an {original}")  # names the option, not its value
     if state:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +52,8 @@ def export(
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"path must be a path, got {type(path).__name__}")
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(target.parent))
     model = yield from core.model_for_listing()
 
     def work(connection: Connection) -> Export:

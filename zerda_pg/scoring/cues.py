@@ -12,7 +12,9 @@ from zerda_pg.scoring.signals import Floats
 __all__ = ["phrases_of", "speaker_of", "spoken_by"]
 
 NAME_CHARACTERS = 60
-"""Longest name before the colon that is taken for a speaker."""
+NAME_WORDS = 4
+"""Longest name before the colon that is taken for a speaker: "the nightly export starts at 01"
+is none."""
 
 MOST_PHRASES = 4
 LONGEST_PHRASE = 200
@@ -53,8 +55,8 @@ def spoken_by(query: str, heads: Sequence[str], count: int) -> Floats:
 def speaker_of(head: str) -> str:
     """What stands before the first colon of a text, in lower case; empty where nothing does."""
     colon = head.find(":", 0, NAME_CHARACTERS)
-    name = head[:colon] if colon > 0 else ""
-    return name.strip().lower() if "\n" not in name else ""
+    name = head[:colon].strip().lower() if colon > 0 else ""
+    return "" if "\n" in name or len(name.split()) > NAME_WORDS else name
 
 
 def phrases_of(query: str) -> list[str]:
