@@ -182,7 +182,7 @@ class MemoryStore:
 
         Raises:
             AccessDeniedError: If row-level security shows the role one tenant at a time.
-            ConflictError: If others went on holding a table that was to be clustered.
+            ConflictError: If others held a table that was to be clustered.
         """
         self._driver.beginning.check_owner()
         return self._driver.run(maintaining.maintain(self._core, cluster=cluster))

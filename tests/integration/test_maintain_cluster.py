@@ -69,7 +69,7 @@ def test_a_table_that_is_held_is_left_as_it_is(
     anystore.maintain()
     with admin.transaction():
         admin.execute("SELECT FROM zerda.embeddings LIMIT 1")
-        with pytest.raises(ConflictError):
+        with pytest.raises(ConflictError, match="embeddings was in use"):
             anystore.maintain(cluster=True)
         assert len(found(anystore.tenant("t3"))) == 20
     assert anystore.maintain(cluster=True)["clustered"] == ["embeddings", "entries", "entry_state"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -93,6 +94,21 @@ def test_only_a_very_long_memory_is_fetched_by_itself(memory: Memory) -> None:
     assert hit.entry.content == text
     assert hit.entry.id == added.entry.id
     assert len(statements) == 2
+
+
+def test_a_very_long_memory_goes_by_the_same_clock(memory: Memory) -> None:
+    ends = datetime.now(UTC) + timedelta(milliseconds=300)
+    for size in (1, AHEAD_BYTES):
+        memory.add("okapi " + "x" * size, id=f"okapi {size}", expires_at=ends)
+    before = ends - timedelta(hours=1)
+    time.sleep(0.4)
+    asked: dict[str, Any] = {"k": 2, "record_access": False}
+    assert len(memory.search("okapi", now=before, **asked)) == 2
+    assert not [h for h in memory.search("okapi", **asked) if h.entry.id.startswith("okapi")]
+    context = memory.build_context("okapi", now=before, token_budget=50_000, record_access=False)
+    assert f"okapi {AHEAD_BYTES}" in [entry.id for entry in context.entries]
+    told = memory.explain("okapi", id="okapi 1", now=ends + timedelta(days=1))["entry"]
+    assert "expired" in told["reasons"][0]
 
 
 def test_explain_tells_of_what_was_found_and_not_ranked(memory: Memory) -> None:

@@ -65,6 +65,23 @@ def test_a_zone_and_a_style_of_the_database(database: str, zone: str, tmp_path: 
             comes_back(store.tenant(f"acme {prepare}"), tmp_path)
 
 
+def test_numbers_with_few_digits(database: str) -> None:
+    with psycopg.connect(plain(database), autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {name} SET extra_float_digits TO 0".encode())
+    engine = create_engine(make_url(database))
+    for own in ({}, {"prepare": False}, {"engine": engine}):
+        given: dict[str, Any] = {"embedder": "hashing", **own}
+        url = () if own.get("engine") is not None else (database,)
+        with MemoryStore.open(*url, **given) as store:
+            memory = store.tenant("acme")
+            memory.add("a third", id="e", importance=1 / 3)
+            (hit,) = memory.search("third", record_access=False)
+            assert hit.entry.importance == 1 / 3
+            assert hit.entry == memory.get("e")
+    engine.dispose()
+
+
 def test_an_engine_of_ones_own(database: str, tmp_path: Path) -> None:
     """It reads them, and its sessions stay as they are."""
     engine = create_engine(make_url(database), connect_args={"options": OURS}, pool_size=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,11 @@ def test_only_the_best_ten_change_places() -> None:
 )
 def test_who_asks_about_the_past_is_not_given_the_newest(task: str) -> None:
     assert order(values(), task) == ["old", "new"]
+
+
+def test_without_sizes_nothing_changes_places() -> None:
+    given_signals = replace(signals(values()), sizes=np.zeros(0, dtype=np.int64))
+    assert HybridRanker().rank(given_signals, ASKED).order == [0, 1]
 
 
 def test_what_was_superseded_stands_behind_its_successor() -> None:

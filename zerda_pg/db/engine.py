@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = [
-    "PLAIN_TIMES",
+    "PLAIN_FORMS",
     "BrokenConnectionError",
     "CollisionError",
     "admin_engine",
@@ -65,8 +65,10 @@ __all__ = [
 
 DRIVER = "postgresql+psycopg"
 
-PLAIN_TIMES = "SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO'"
-"""For sessions that write times in another way, see `DatabaseFacts.plain_times`."""
+PLAIN_FORMS = (
+    "SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO'; SET LOCAL extra_float_digits = 1"
+)
+"""For sessions that write times or numbers in another way, see `DatabaseFacts.plain_forms`."""
 
 KEEPALIVE = {
     "keepalives": 1,
@@ -124,6 +126,7 @@ def _options(
     if prepare:
         milliseconds = round(statement_timeout * 1000)
         ours = f"-c statement_timeout={milliseconds} -c timezone=UTC -c datestyle=ISO"
+        ours += " -c extra_float_digits=1"
         connect["options"] = " ".join([*_texts(url.query.get("options", ())), ours])
     else:
         # A transaction-mode pooler knows neither prepared statements nor start-up options: what
@@ -150,7 +153,7 @@ def local_settings(statement_timeout: float, *, prepare: bool) -> str:
     if prepare:
         return ""
     milliseconds = round(statement_timeout * 1000)
-    return f"SET LOCAL statement_timeout = {milliseconds}; {PLAIN_TIMES}"
+    return f"SET LOCAL statement_timeout = {milliseconds}; {PLAIN_FORMS}"
 
 
 def _check_settings(

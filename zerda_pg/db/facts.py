@@ -39,7 +39,7 @@ class DatabaseFacts:
     """Whether no policy ever binds the role."""
     records_access: bool
     """Whether searches count accesses: not on a replica, and not by a role that only reads."""
-    plain_times: bool
+    plain_forms: bool
     """Whether sessions write times in UTC and in ISO 8601: a time at the edge of the calendar
     leaves it in another zone, and nobody reads 03/04/2024."""
 
@@ -66,7 +66,8 @@ _FACTS = text(
            to_regclass('zerda.alembic_version') IS NOT NULL AS migrated,
            current_setting('transaction_read_only') = 'on' AS read_only,
            current_setting('TimeZone') IN ('UTC', 'Etc/UTC', 'GMT')
-               AND current_setting('DateStyle') LIKE 'ISO%' AS plain_times
+               AND current_setting('DateStyle') LIKE 'ISO%'
+               AND current_setting('extra_float_digits')::integer > 0 AS plain_forms
     FROM (SELECT 1) AS always
     LEFT JOIN pg_extension x ON x.extname = 'vector'
     LEFT JOIN pg_namespace n ON n.oid = x.extnamespace
@@ -115,7 +116,7 @@ def read_facts(connection: Connection) -> DatabaseFacts:
         read_only=row.read_only,
         isolated=rights.isolated,
         exempt=rights.exempt,
-        plain_times=row.plain_times,
+        plain_forms=row.plain_forms,
         records_access=rights.writes and not row.read_only,
     )
 

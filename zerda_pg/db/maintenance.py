@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
+from sqlalchemy.exc import OperationalError
 
 from zerda_pg.db import reads
 from zerda_pg.db.changes import begin_write
@@ -15,6 +16,7 @@ from zerda_pg.db.guarded import patient
 from zerda_pg.db.reach import lock
 from zerda_pg.db.rows import LEAST_FRACTION
 from zerda_pg.db.writes import discard_many
+from zerda_pg.errors import ConflictError
 from zerda_pg.scope import Scope
 from zerda_pg.scoring.forgetting import (
     COMPAT_LEAST_DECAY,
@@ -236,16 +238,19 @@ _CLUSTERED = ("embeddings", "entries", "entry_state")
 SCATTERED = 0.95
 """Correlation of the tenants' order with the rows' below which a table is put in order."""
 
-LOCK_WAIT = "10s"
+LOCK_WAIT = "3s"
 """For a table's lock: all who come after wait behind who waits."""
 
 
 def scattered_tables(connection: Connection) -> list[str]:
-    """The tables in which, by the planner's statistics, the tenants' rows lie scattered."""
+    """The role's own tables in which, by the planner's statistics, tenants' rows lie scattered."""
     found = connection.scalars(
         text(
-            "SELECT tablename FROM pg_stats WHERE schemaname = 'zerda' AND attname = 'tenant_id' "
-            "AND tablename = ANY (:tables) AND abs(correlation) < :least ORDER BY tablename"
+            "SELECT s.tablename FROM pg_stats s JOIN pg_class c "
+            "ON c.oid = format('%I.%I', s.schemaname, s.tablename)::regclass "
+            "WHERE s.schemaname = 'zerda' AND s.attname = 'tenant_id' "
+            "AND s.tablename = ANY (:tables) AND abs(s.correlation) < :least "
+            "AND pg_has_role(c.relowner, 'USAGE') ORDER BY s.tablename"
         ),
         {"tables": list(_CLUSTERED), "least": SCATTERED},
     )
@@ -253,10 +258,22 @@ def scattered_tables(connection: Connection) -> list[str]:
 
 
 def cluster(connection: Connection, table: str, *, timeout: float) -> None:
-    """Rewrite a table by its primary key; nobody reads or writes it meanwhile."""
+    """Rewrite a table by its primary key; nobody reads or writes it meanwhile.
+
+    Raises:
+        ConflictError: If others hold it. It is not tried again: who waits holds up all others.
+    """
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
     with patient(connection, timeout):
-        connection.exec_driver_sql(f"CLUSTER zerda.{table} USING pk_{table}")
+        try:
+            connection.exec_driver_sql(f"CLUSTER zerda.{table} USING pk_{table}")
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != "55P03":
+                raise
+            raise ConflictError(
+                f"table {table} was in use for {LOCK_WAIT} and is left as it was: cluster in a "
+                "quiet hour, or end the transaction that holds it"
+            ) from error
         connection.exec_driver_sql(f"ANALYZE zerda.{table}")
 
 

@@ -61,13 +61,13 @@ def _own_or_shared(user_id: str) -> ColumnElement[bool]:
 
 
 def fetch_entries(
-    connection: Connection, scope: Scope, ids: Sequence[str]
+    connection: Connection, scope: Scope, ids: Sequence[str], *, now: datetime | None = None
 ) -> dict[str, MemoryEntry]:
-    """Entries by id, of any status; those that expired or are another user's are absent."""
-    criteria = Criteria(scope=scope)
+    """Entries by id, of any status; those expired by `now` or another user's are absent."""
+    criteria = Criteria(scope=scope, now=now)
     found = run(
         connection,
-        ("fetch", scope.user_id is None),
+        ("fetch", scope.user_id is None, now is None),
         lambda: whole(entries).where(
             entries.c.tenant_id == bindparam("tenant"),
             entries.c.id == func.any(cast(bindparam("ids"), ARRAY(Text))),
@@ -79,9 +79,11 @@ def fetch_entries(
     return {row.id: entry_from_row(row) for row in found}
 
 
-def fetch_entry(connection: Connection, scope: Scope, entry_id: str) -> MemoryEntry | None:
+def fetch_entry(
+    connection: Connection, scope: Scope, entry_id: str, *, now: datetime | None = None
+) -> MemoryEntry | None:
     """One entry, of any status."""
-    return fetch_entries(connection, scope, [entry_id]).get(entry_id)
+    return fetch_entries(connection, scope, [entry_id], now=now).get(entry_id)
 
 
 def fetch_versions(

@@ -114,7 +114,7 @@ def stored_fraction(value: float) -> float:
 
 def stored_content(content: Any) -> Any:
     """A content as it is read back: JSON text, whatever mapping or sequence it was made of."""
-    return content if isinstance(content, str) else json.loads(dump_json(content))
+    return str.__str__(content) if isinstance(content, str) else json.loads(dump_json(content))
 
 
 def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,9 +167,9 @@ def entry_to_json(
         "valid_to": _iso(entry.valid_to),
         "expires_at": _iso(entry.expires_at),
         "content_hash": content_hash(body),
-        "importance": stored_fraction(entry.importance),
+        "importance": entry.importance,
         "original_importance": entry.original_importance,
-        "decay_factor": stored_fraction(entry.decay_factor),
+        "decay_factor": entry.decay_factor,
         "access_count": entry.access_count,
         "last_access": datetime.fromtimestamp(entry.last_access, UTC).isoformat(),
         "truncated": truncated,

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from zerda_pg.db.engine import PLAIN_TIMES, BrokenConnectionError, CollisionError
+from zerda_pg.db.engine import PLAIN_FORMS, BrokenConnectionError, CollisionError
 from zerda_pg.db.facts import DatabaseFacts
 from zerda_pg.db.isolation import BOUND, LOOK_SECONDS
 from zerda_pg.errors import AccessDeniedError, DatabaseUnavailableError, ZerdaError
@@ -51,8 +51,8 @@ class TransactionStart:
         self.isolated, self._tell = facts.isolated, found_isolated
         if not facts.exempt:
             self._look_at = time.monotonic() + LOOK_SECONDS
-        if not facts.plain_times:
-            self.settings = PLAIN_TIMES
+        if not facts.plain_forms:
+            self.settings = PLAIN_FORMS
 
     @property
     def look_due(self) -> bool:

@@ -16,9 +16,6 @@ from zerda_pg.db import reads, writes
 from zerda_pg.db.facts import Model
 from zerda_pg.db.rows import (
     entry_to_json,
-    stored_content,
-    stored_fraction,
-    stored_metadata,
 )
 from zerda_pg.db.transactions import LostAnswerError
 from zerda_pg.entry import MemoryEntry, Status
@@ -244,10 +241,6 @@ def _as_stored(core: Core, entry: MemoryEntry, w: writes.Written) -> MemoryEntry
     """What reading it would give."""
     # a copy as it is: what a constructor would check was checked
     stored = copy(entry)
-    stored.content = stored_content(entry.content)
-    stored.metadata = stored_metadata(entry.metadata)
-    stored.importance = stored_fraction(entry.importance)
-    stored.decay_factor = stored_fraction(entry.decay_factor)
     stored.version = w.version
     stored.recorded_at = stored.updated_at = w.recorded_at
     stored.invalidated_at = w.recorded_at if entry.status is Status.SUPERSEDED else None

@@ -238,7 +238,7 @@ def _absent(
     core: Core, scope: Scope, question: Question, options: SearchOptions, entry_id: str
 ) -> Steps[dict[str, Any]]:
     """Why an entry was not even ranked."""
-    entry = yield from read(lambda c: reads.fetch_entry(c, scope, entry_id))
+    entry = yield from read(lambda c: reads.fetch_entry(c, scope, entry_id, now=options.now))
     if entry is None:
         reason = "there is no such entry in this scope, or it has expired"
         return {"id": entry_id, "fate": "absent", "reasons": [reason]}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from zerda_pg.clock import from_epoch, parse_time, to_epoch
 from zerda_pg.core import Core
+from zerda_pg.db.rows import stored_content, stored_fraction, stored_metadata
 from zerda_pg.db.schema import LANGUAGES
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.errors import InvalidContentError
@@ -67,6 +68,7 @@ def draft_of(core: Core, scope: Scope, item: Any, given: Mapping[str, Any]) -> D
         entry = _entry_from(item, given)
     _set_scope(entry, scope)
     check_entry(entry)
+    _freeze(entry)
     if entry.id in supersedes:
         raise ValueError(f"supersedes names the entry itself, {entry.id!r}")
     vector = None
@@ -138,6 +140,19 @@ def _set_scope(entry: MemoryEntry, scope: Scope) -> None:
         # an empty one is not absent: it is refused, not made everyone's
         if getattr(entry, name) is None:
             setattr(entry, name, getattr(scope, name))
+
+
+def _freeze(entry: MemoryEntry) -> None:
+    """Make it what will be read back, apart from what the caller goes on changing."""
+    entry.content = stored_content(entry.content)
+    entry.metadata = stored_metadata(entry.metadata)
+    entry.tags = [str.__str__(tag) for tag in entry.tags]
+    for name in ("id", "kind", "session_id", "user_id", "agent_id", "language"):
+        value = getattr(entry, name)
+        if value is not None:
+            setattr(entry, name, str.__str__(value))  # of a subclass, such as StrEnum, the text
+    for name in ("importance", "decay_factor"):
+        setattr(entry, name, stored_fraction(getattr(entry, name)))
 
 
 def check_entry(entry: MemoryEntry) -> None:

@@ -221,7 +221,8 @@ def _fetch(
     if not missing:
         return found
     if question.criteria.known_at is None:
-        return found | reads.fetch_entries(connection, scope, [ids[row] for row in missing])
+        now = question.criteria.now
+        return found | reads.fetch_entries(connection, scope, [ids[r] for r in missing], now=now)
     versions = [(ids[row], gathered.versions[row]) for row in missing]
     return found | reads.fetch_versions(connection, scope, versions)
 

@@ -64,7 +64,8 @@ def newer_value_first(
         The order, and the scores: those places' scores stay, their rows change.
     """
     top = order[:TOP]
-    if len(signals.heads) != len(signals) or len(top) < 2:
+    known = len(signals.heads) == len(signals.sizes) == len(signals)
+    if not known or len(top) < 2:
         return order, scores
     if not _ASKS.search(task) or _PAST.search(task):
         return order, scores
