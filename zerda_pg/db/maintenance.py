@@ -250,9 +250,10 @@ def scattered_tables(connection: Connection) -> list[str]:
             "ON c.oid = format('%I.%I', s.schemaname, s.tablename)::regclass "
             "WHERE s.schemaname = 'zerda' AND s.attname = 'tenant_id' "
             "AND s.tablename = ANY (:tables) AND abs(s.correlation) < :least "
-            "AND pg_has_role(c.relowner, 'USAGE') ORDER BY s.tablename"
+            "AND pg_has_role(c.relowner, 'USAGE') AND pg_relation_size(c.oid) >= :size "
+            "ORDER BY s.tablename"
         ),
-        {"tables": list(_CLUSTERED), "least": SCATTERED},
+        {"tables": list(_CLUSTERED), "least": SCATTERED, "size": ANALYZE_FROM_BYTES},
     )
     return list(found)
 
