@@ -23,6 +23,7 @@ from drivers import opened
 from zerda_pg import ConflictError, Memory, MemoryStore, ShortTermMemory
 from zerda_pg.embedding import HashingEmbedder
 from zerda_pg.testing import temporary_database
+from zerda_pg.text import content_hash
 
 START = datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=UTC)
 
@@ -382,6 +383,224 @@ def test_what_a_user_no_longer_sees_is_not_taken_along(store: MemoryStore, tmp_p
     report = user.export(path, resume=True)
     assert (report["entries"], report["resumed"] > 0) == (899, True)
     assert '"m00001"' not in path.read_text()
+
+
+def resumed_from(memory: Memory, path: Path, lines: list[bytes]) -> tuple[list[bytes], int]:
+    """What an export makes of such a partial file: its lines without the header; rows copied."""
+    path.with_name(f"{path.name}.partial").write_bytes(b"".join(lines))
+    report = memory.export(path, vectors=True, resume=True)
+    assert [file.name for file in path.parent.iterdir() if file.name.startswith(path.name)] == [
+        path.name
+    ]
+    return path.read_bytes().splitlines(keepends=True)[1:], report["resumed"]
+
+
+def damaged(line: bytes, old: str, new: str) -> bytes:
+    """The line with one thing in it replaced."""
+    assert line.count(old.encode()) >= 1
+    return line.replace(old.encode(), new.encode(), 1)
+
+
+DAMAGE: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    # name: the line (header: 0, e0000: 1, its version: 301), and what becomes of it
+    "no id": (200, lambda line: damaged(line, '"id":', '"ib":')),
+    "no content": (200, lambda line: damaged(line, '"content":', '"contemt":')),
+    "no state": (200, lambda line: damaged(line, '"access_count":', '"access_coumt":')),
+    "another word": (200, lambda line: damaged(line, '"entry"', '"entri"')),
+    "of another section": (200, lambda line: damaged(line, '"entry"', '"version"')),
+    "of a section that is read again": (200, lambda line: damaged(line, '"entry"', '"edge"')),
+    "empty": (200, lambda line: b'{"entry":{}}\n'),
+    "no object": (200, lambda line: b"[[1]]\n"),
+    "no row": (200, lambda line: b'{"entry": [{}]}\n'),
+    "nothing in it": (200, lambda line: b"{}\n"),
+    "no line break": (200, lambda line: line[:-1]),
+    "other line breaks": (200, lambda line: line[:-1] + b"\r\n"),
+    "no UTF-8": (200, lambda line: line.replace(b"text", b"te\xfft")),
+    "id a number": (200, lambda line: damaged(line, '"e0199"', "12345")),
+    "id a list": (200, lambda line: damaged(line, '"e0199"', '["a"]')),
+    "id null": (200, lambda line: damaged(line, '"e0199"', "null")),
+    "id with NUL": (200, lambda line: damaged(line, '"e0199"', '"\\u0000"')),
+    "id half a character": (200, lambda line: damaged(line, '"e0199"', '"\\ud800"')),
+    "too deep": (200, lambda line: b'{"entry":' + b"[" * 100_000 + b"}}\n"),
+    "content too deep": (
+        200,
+        lambda line: damaged(line, '"content":"text 199"', '"content":' + "[" * 700 + "]" * 700),
+    ),
+    "content no number": (200, lambda line: damaged(line, '"content":"text 199"', '"content":NaN')),
+    "smaller id": (200, lambda line: damaged(line, '"e0199"', '"a0199"')),
+    "greater id": (200, lambda line: damaged(line, '"e0199"', '"z0199"')),
+    "greater id that exists": (200, lambda line: damaged(line, '"e0199"', '"e0250"')),
+    "same id": (200, lambda line: damaged(line, '"e0199"', '"e0198"')),
+    "version a text": (310, lambda line: damaged(line, '"version":1', '"version":"1"')),
+    "version too great": (310, lambda line: damaged(line, '"version":1', '"version":99999999999')),
+    "version true": (310, lambda line: damaged(line, '"version":1', '"version":true')),
+    "version greater": (310, lambda line: damaged(line, '"version":1', '"version":7')),
+    "hash of nothing": (310, lambda line: damaged(line, '"content_hash":"', '"content_hash":["')),
+}
+
+MENDED: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    # only this row is read again
+    "greater id, last line": (300, lambda line: damaged(line, '"e0299"', '"z0299"')),
+    "text": (200, lambda line: line.replace(b"text 199", b"test 199")),
+    "text of the content": (200, lambda line: damaged(line, "text 199", "Text 199")),
+    "text of a version": (310, lambda line: line.replace(b"text 9", b"test 9")),
+    "hash": (200, lambda line: damaged(line, '"content_hash":"\\\\x', '"content_hash":"\\\\y')),
+    "tags": (200, lambda line: damaged(line, '"a tag"', '"A tag"')),
+    "text of one only": (310, lambda line: damaged(line, "text 9", "test 9")),
+    "metadata": (200, lambda line: damaged(line, '"n": 199', '"n": 198')),
+    "metadata too deep": (
+        200,
+        lambda line: damaged(line, '"n": 199', '"n": ' + "[" * 700 + "]" * 700),
+    ),
+    "metadata no number": (200, lambda line: damaged(line, '"n": 199', '"n": NaN')),
+    "tags too deep": (200, lambda line: damaged(line, '"a tag"', "[" * 700 + "]" * 700)),
+    "true for 1": (200, lambda line: damaged(line, '"version":1', '"version":true')),
+}
+
+
+def test_what_is_damaged_in_a_partial_file_is_read_again(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    """The file is the one that is written without any, line by line."""
+    memory, path = store.tenant("acme"), tmp_path / "a.jsonl"
+    memory.add_many(
+        [
+            {"content": f"text {n}", "id": f"e{n:04}", "tags": ["a tag"], "metadata": {"n": n}}
+            for n in range(300)
+        ]
+    )
+    for n in range(30):
+        memory.update(f"e{n:04}", content=f"text {n}, corrected")
+    memory.update("e0009", content="text 9, as it is")
+    memory.relate("e0001", "e0002")
+    store.flush()
+    memory.export(tmp_path / "whole", vectors=True)
+    lines = (tmp_path / "whole").read_bytes().splitlines(keepends=True)
+    assert resumed_from(memory, path, lines[:-1]) == (lines[1:], 331)
+    assert resumed_from(memory, path, lines[:321]) == (lines[1:], 320)
+    for name, (place, change) in (DAMAGE | MENDED).items():
+        partial = lines[:-1]
+        partial[place] = change(partial[place])
+        assert partial[place] != lines[place], name
+        found, copied = resumed_from(memory, path, partial)
+        assert found == lines[1:], name
+        assert copied == (330 if name in MENDED else place - 1), name
+    repeated = lines[:50] + lines[20:50] + lines[50:-1]
+    assert resumed_from(memory, path, repeated) == (lines[1:], 49)
+    turned = lines[:20] + lines[21:19:-1] + lines[22:-1]
+    assert resumed_from(memory, path, turned) == (lines[1:], 20)
+    headers = [b"[" * 100_000 + b"\n", b"[]\n", b"\xff\n", lines[0].replace(b"acme", b"acne")]
+    for header in headers:
+        assert resumed_from(memory, path, [header, *lines[1:-1]]) == (lines[1:], 0)
+
+
+def edited(path: Path, old: str, new: str) -> Path:
+    """A copy of an export with a text replaced wherever it stands, as a program may do it."""
+    data = path.read_text()
+    assert old in data
+    copy = path.with_name(f"edited-{path.name}")
+    copy.write_text(data.replace(old, new))
+    return copy
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_what_follows_from_an_edited_text_is_made_anew(
+    kind: str, database: str, tmp_path: Path, vectors: bool
+) -> None:
+    """Its hash, its body and its vector: nothing tells any more of what stood there."""
+    secret = "the password is hunter2"
+    path = tmp_path / "a.jsonl"
+    with opened(kind, database) as store:
+        memory = store.tenant("acme")
+        memory.add(secret, id="sec")
+        memory.add({"speaker": "Ann", "text": secret}, id="turn")
+        memory.add("another", id="other")
+        memory.update("other", content="another one, corrected")
+        memory.export(path, vectors=vectors)
+        copy = store.tenant("copy")
+        report = copy.import_file(edited(path, "hunter2", "[gone]"))
+        assert (report["created"], report["failed"]) == (3, 0)
+        assert report["embedded"] == (2 if vectors else 3)
+        assert copy.add(secret, dedupe=True).status == "created"
+        assert copy.add("the password is [gone]", dedupe=True).status == "duplicate"
+        # edited in the content alone
+        lines = path.read_text().splitlines()
+        for n, line in enumerate(lines):
+            value = json.loads(line)
+            if value.get("entry", {}).get("id") == "turn":
+                value["entry"]["content"]["text"] = "[gone]"
+                lines[n] = json.dumps(value)
+            if "version" in value:
+                value["version"]["content"] = "[gone]"
+                lines[n] = json.dumps(value)
+        path.write_text("\n".join(lines) + "\n")
+        third = store.tenant("third")
+        assert third.import_file(path)["failed"] == 0
+        store.flush()
+        with psycopg.connect(plain(database)) as connection:
+            rows = connection.execute(
+                "SELECT body, encode(content_hash, 'hex') FROM zerda.entries "
+                "WHERE tenant_id = 'third' AND id = 'turn' UNION ALL "
+                "SELECT body, encode(content_hash, 'hex') FROM zerda.entry_versions "
+                "WHERE tenant_id = 'third'"
+            ).fetchall()
+        assert rows == [(text, content_hash(text)) for text in ("Ann: [gone]", "[gone]")]
+        hits = third.search("Ann: [gone]", mode="dense", k=1)
+        assert hits[0].entry.id == "turn"
+        assert hits[0].similarity == pytest.approx(1.0, abs=1e-3)
+
+
+def test_rows_without_content_are_told(memory: Memory, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    memory.add_many([{"content": f"entry {n}", "id": f"e{n}"} for n in range(4)])
+    memory.export(path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[1]["entry"]["content"] = " "
+    lines[2]["entry"].pop("content")
+    lines[3]["entry"]["content"] = {"speaker": "Ann", "text": None}
+    lines[4]["entry"].pop("body")  # which follows from the content
+    path.write_text("\n".join(map(json.dumps, lines)))
+    memory.clear()
+    report = memory.import_file(path)
+    assert (report["created"], report["failed"]) == (1, 3)
+    assert [error["line"] for error in report["errors"]] == [2, 3, 4]
+
+
+def test_what_is_as_deep_as_it_may_be_comes_back(
+    store: MemoryStore, database: str, tmp_path: Path
+) -> None:
+    memory = store.tenant("acme")
+    deep: Any = "bottom"
+    for _ in range(200):
+        deep = [deep]
+    memory.add(deep, metadata={"a": deep[0]})
+    memory.export(tmp_path / "a.jsonl")
+    assert store.tenant("copy").import_file(tmp_path / "a.jsonl")["errors"] == []
+    store.flush()
+    assert dump(database, "copy") == dump(database, "acme")
+
+
+def test_an_erased_text_does_not_come_back_from_a_partial_file(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    """Id, version and times are those of before; only the text, a tag and metadata are not."""
+    memory, path = store.tenant("acme"), tmp_path / "a.jsonl"
+    memory.add("the password is hunter2", id="sec")
+    memory.update("sec", content="the password was hunter2")
+    memory.add("tagged", id="tag", tags=["hunter2"])
+    memory.add("with metadata", id="meta", metadata={"password": "hunter2"})
+    memory.add_many([{"content": f"entry {n}", "id": f"m{n:05}"} for n in range(900)])
+    memory.export(tmp_path / "whole")
+    lines = (tmp_path / "whole").read_bytes().splitlines(keepends=True)
+    (tmp_path / "a.jsonl.partial").write_bytes(b"".join(lines[:-1]))
+    memory.clear()
+    report = memory.import_file(edited(tmp_path / "whole", "hunter2", "[gone]"))
+    assert (report["created"], report["entry_versions"], report["failed"]) == (903, 1, 0)
+    assert memory.export(path, resume=True)["resumed"] == 900
+    assert "hunter2" not in path.read_text()
+    memory.export(tmp_path / "now")
+    found, now = (file.read_bytes().splitlines()[1:] for file in (path, tmp_path / "now"))
+    assert found == now
 
 
 def test_two_do_not_write_one_file(memory: Memory, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ microseconds.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from sqlalchemy import Connection, text
 from zerda_pg.db.facts import DatabaseFacts
 from zerda_pg.db.rows import dump_rows
 from zerda_pg.scope import Scope
+from zerda_pg.text import content_hash
 
 __all__ = [
     "PAGE_BYTES",
@@ -26,6 +28,8 @@ __all__ = [
     "export_page",
     "insert_entries",
     "insert_rows",
+    "line_names",
+    "stored_hash",
     "unchanged",
 ]
 
@@ -106,6 +110,19 @@ SECTIONS: Mapping[str, Section] = {
 Key: TypeAlias = tuple[Any, ...]
 
 
+def line_names(section: Section, *, vectors: bool) -> list[str]:
+    """What a line of the section has, in order."""
+    names = list(section.columns)
+    if section.word == "entry":
+        names += [*_STATE, *(("vector", "truncated") if vectors else ())]
+    return names
+
+
+def stored_hash(body: str) -> str:
+    """A text's `content_hash` as a line has it."""
+    return f"\\x{content_hash(body)}"
+
+
 def export_page(
     connection: Connection,
     facts: DatabaseFacts,
@@ -173,8 +190,12 @@ def export_page(
     return [(tuple(row[:-1]), row.line.replace("\n", " ")) for row in rows]
 
 
-_CHANGES_WITH_VERSION = {"content", "body", "tags", "metadata"}
-"""Columns that are large, and never another's under the same version and time of recording."""
+_TOLD_BY_HASH = {"content", "body"}
+"""Columns that are large, and that `content_hash` stands for.
+
+Version and times do not tell of another text: a tenant that was cleared and filled again from an
+edited export has the same ones. The hash does, up to case, white space and Unicode form.
+"""
 
 
 def unchanged(
@@ -182,9 +203,10 @@ def unchanged(
 ) -> set[Key]:
     """The keys of those rows, as they were exported, that the database still has like that.
 
-    It reads no text and no vector.
+    It reads no text and no vector: that a row's text is the one of its hash is the caller's to
+    check, and a vector is taken for its text's.
     """
-    names = [name for name in section.columns if name not in _CHANGES_WITH_VERSION]
+    names = [name for name in section.columns if name not in _TOLD_BY_HASH]
     columns = ", ".join(f"t.{name}" for name in names)
     join = ""
     if section.word == "entry":
@@ -209,7 +231,9 @@ def unchanged(
     same_now: set[Key] = set()
     for *place, now in found:
         row = before[tuple(place)]
-        if now == {name: row.get(name) for name in names}:
+        then = {name: row.get(name) for name in names}
+        # as texts too: for Python, 1, 1.0 and true are the same
+        if now == then and json.dumps(now) == json.dumps(then):
             same_now.add(tuple(place))
     return same_now
 

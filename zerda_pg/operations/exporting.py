@@ -18,7 +18,7 @@ from zerda_pg.core import Core
 from zerda_pg.db import portable
 from zerda_pg.db.facts import Model
 from zerda_pg.db.portable import SECTIONS, Key, Section
-from zerda_pg.operations.resuming import Earlier, partial_file, remove_earlier
+from zerda_pg.operations.resuming import RESUMED, Earlier, partial_file, remove_earlier
 from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, read_snapshot
 from zerda_pg.text import dump_json
@@ -30,9 +30,6 @@ FORMAT = 1
 
 TOLD_BYTES = 100_000
 """How much is written between two calls of `progress`."""
-
-RESUMED = ("entry", "version")
-"""Sections of which an earlier call's lines are used; the others are short and read again."""
 
 Progress = Callable[[int, int | None], None]
 
@@ -162,7 +159,11 @@ class Export:
             same = portable.unchanged(
                 self._connection, self._scope, section, [kept.row for kept in page]
             )
-            kept = [(key, old.line) for old in page if (key := old.key(section)) in same]
+            kept = [
+                (key, old.line)
+                for old in page
+                if (key := old.key(section)) in same and old.is_whole()
+            ]
             until = page[-1].key(section)
             self.copied += len(kept)
             yield from merge(kept, self._fresh(section, after, until, [key for key, _ in kept]))

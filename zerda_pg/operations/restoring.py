@@ -29,7 +29,7 @@ from zerda_pg.operations.exporting import FORMAT, Progress
 from zerda_pg.operations.lines import BadLine
 from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, background, embed, read, write
-from zerda_pg.text import check_json
+from zerda_pg.text import body_of, check_json, check_text, is_blank
 
 __all__ = ["is_header", "restore"]
 
@@ -220,19 +220,35 @@ def _line(number: int, value: object, run: Restore) -> Line:
     word, row = next(iter(value.items()))
     if word not in SECTIONS or not isinstance(row, Mapping):
         raise ValueError(f"is not a line of an export: unknown {word[:40]!r}")
-    check_json(row, word)
+    for name, item in row.items():
+        check_text(name, f"a key of {word}")
+        check_json(item, name)  # each by itself: as deep as a write may have it
     for name in SECTIONS[word].names:
         check_id(row.get(name), name)
     vector = None
     _check_row(row)
-    if word == "entry":
-        body = row.get("body")
-        if not isinstance(body, str) or not body.strip():
-            raise InvalidContentError("body is empty: there is nothing to remember")
+    kept = {name: item for name, item in row.items() if name != "vector"}
+    if "content" in SECTIONS[word].columns:
+        derived = _derived(row)
         if row.get("vector") is not None and run.keep_vectors:
             vector = _vector(row["vector"], run.model.dimensions)
-    kept = {name: item for name, item in row.items() if name != "vector"}
+            if row.get("content_hash") != derived["content_hash"]:
+                vector = None  # it is of the text that stood here before: made again
+        kept |= derived
     return Line(number=number, word=word, row=kept, vector=vector)
+
+
+def _derived(row: Mapping[str, Any]) -> Mapping[str, str]:
+    """What follows from the content, made anew: a file may have been edited.
+
+    Raises:
+        InvalidContentError: If there is no content.
+    """
+    content = row.get("content")
+    if is_blank(content):
+        raise InvalidContentError("content is empty: there is nothing to remember")
+    body = body_of(content)
+    return {"body": body, "content_hash": portable.stored_hash(body)}
 
 
 def _vector(value: object, dimensions: int) -> NDArray[np.float32]:

@@ -15,11 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from zerda_pg.db.portable import PAGE_BYTES, PAGE_ROWS, Section
+from zerda_pg.db.portable import (
+    PAGE_BYTES,
+    PAGE_ROWS,
+    SECTIONS,
+    Key,
+    Section,
+    line_names,
+    stored_hash,
+)
 from zerda_pg.errors import ConflictError
+from zerda_pg.ids import check_id
 from zerda_pg.operations.lines import numbered_lines, opened
+from zerda_pg.text import body_of, check_json
 
-__all__ = ["Earlier", "Kept", "partial_file", "remove_earlier"]
+__all__ = ["RESUMED", "Earlier", "Kept", "partial_file", "remove_earlier"]
+
+RESUMED = ("entry", "version")
+"""Sections of which an earlier call's lines are used; the others are short and read again."""
 
 SAME = ("zerda_pg", "tenant", "user", "vectors", "model")
 """Of the header: another export's lines are of no use."""
@@ -34,9 +47,14 @@ class Kept:
     line: bytes
     """As it stands in the file, without its line break."""
 
-    def key(self, section: Section) -> tuple[Any, ...]:
+    def key(self, section: Section) -> Key:
         """Its place in the section."""
         return tuple(self.row[name] for name in section.key)
+
+    def is_whole(self) -> bool:
+        """Whether its text is the one that its hash is of."""
+        body = body_of(self.row["content"])
+        return (body, stored_hash(body)) == (self.row["body"], self.row["content_hash"])
 
 
 class Earlier:
@@ -65,9 +83,10 @@ class Earlier:
 
 
 def _lines(path: Path, header: Mapping[str, Any]) -> Iterator[Kept]:
-    """The lines up to the first one that is torn."""
+    """The lines up to the first one that is torn, damaged or out of order."""
     if not path.exists():
         return
+    last: Key = ()
     with opened(path) as file:
         try:
             raw = numbered_lines(file)
@@ -75,14 +94,41 @@ def _lines(path: Path, header: Mapping[str, Any]) -> Iterator[Kept]:
             if not isinstance(first, Mapping) or any(first.get(n) != header[n] for n in SAME):
                 return
             for _, line in raw:
-                if line is None or not line.endswith(b"\n"):
+                if line is None or not line.endswith(b"}}\n"):
                     return
-                (word, row), *more = json.loads(line).items()
-                if more or not isinstance(row, Mapping):
+                kept = _kept(line.removesuffix(b"\n"), vectors=header["vectors"])
+                place = (RESUMED.index(kept.word), *kept.key(SECTIONS[kept.word]))
+                if place <= last:
                     return
-                yield Kept(word=word, row=row, line=line.removesuffix(b"\n"))
-        except (AttributeError, EOFError, OSError, ValueError, zlib.error):
+                last = place
+                yield kept
+        except (EOFError, OSError, RecursionError, ValueError, zlib.error):
             return
+
+
+def _kept(line: bytes, *, vectors: bool) -> Kept:
+    """A line that can be copied, if the database has its row.
+
+    Raises:
+        RecursionError: If it is nested too deeply.
+        ValueError: If it is no such line.
+    """
+    value = json.loads(line.decode("utf-8"))
+    if not isinstance(value, Mapping) or len(value) != 1:
+        raise ValueError("is not one object in an object")
+    word, row = next(iter(value.items()))
+    if word not in RESUMED or not isinstance(row, Mapping):
+        raise ValueError("is no row of a section that is resumed")
+    section = SECTIONS[word]
+    if list(row) != line_names(section, vectors=vectors):
+        raise ValueError("has other columns")
+    check_json(row["content"], "content")  # the others are compared with the database's
+    for name, kind in section.key.items():
+        if kind == "text":
+            check_id(row[name], name)
+        elif type(row[name]) is not int or not 0 <= row[name] < 2**31:
+            raise ValueError(f"{name} is no {kind}")
+    return Kept(word=word, row=row, line=line)
 
 
 def _partial(target: Path) -> Path:
