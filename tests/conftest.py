@@ -6,17 +6,35 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from typing import Any
 
 import psycopg
 import pytest
 from drivers import KINDS, opened
 from isolated import administrator, isolated_database
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from zerda_pg import Memory, MemoryStore
 from zerda_pg.testing import database_server, temporary_database, temporary_store
 
 CountRows = Callable[[], dict[str, int]]
 """Rows of every table of a database, by the table's name; tables without rows are left out."""
+
+
+@contextmanager
+def sent_statements() -> Iterator[list[str]]:
+    """What every engine sends meanwhile, in order."""
+    statements: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
+from conftest import sent_statements
 
 from zerda_pg import Memory, MemoryStore
 from zerda_pg.db.gather_best import AHEAD_BYTES
@@ -19,20 +17,9 @@ from zerda_pg.testing import temporary_database
 LATER = datetime.now(UTC) + timedelta(hours=1)
 
 
-@contextmanager
-def sent() -> Iterator[list[str]]:
-    """The statements that read memories."""
-    statements: list[str] = []
-
-    def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
-        if "zerda.entries" in statement:
-            statements.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
-        yield statements
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
+def reads(statements: list[str]) -> int:
+    """How many of them read memories."""
+    return sum("zerda.entries" in statement for statement in statements)
 
 
 @pytest.fixture(scope="module")
@@ -61,39 +48,39 @@ def memory(server: None) -> Iterator[Memory]:
     ],
 )
 def test_a_search_sends_one_statement(memory: Memory, k: int, asked: dict[str, Any]) -> None:
-    with sent() as statements:
+    with sent_statements() as statements:
         hits = memory.search("how many toys has the dog?", k=k, record_access=False, **asked)
     assert len(hits) == k
-    assert len(statements) == 1
+    assert reads(statements) == 1
     assert [hit.entry for hit in hits] == memory.get_many([hit.entry.id for hit in hits])
 
 
 @pytest.mark.parametrize("ranker", ["default", "composite", "fusion", "kind_prior"])
 @pytest.mark.parametrize("budget", [200, 3000, 30_000])
 def test_a_context_sends_one_statement(memory: Memory, budget: int, ranker: str) -> None:
-    with sent() as statements:
+    with sent_statements() as statements:
         context = memory.build_context(
             "how many toys has the dog?", token_budget=budget, ranker=ranker, record_access=False
         )
     assert context.entries
-    assert len(statements) == 1
+    assert reads(statements) == 1
 
 
 def test_several_queries_send_one_statement(memory: Memory) -> None:
-    with sent() as statements:
+    with sent_statements() as statements:
         found = memory.search_many(["the dog", "the cat", "toys"], record_access=False)
     assert [len(hits) for hits in found] == [10, 10, 10]
-    assert len(statements) == 1
+    assert reads(statements) == 1
 
 
 def test_only_a_very_long_memory_is_fetched_by_itself(memory: Memory) -> None:
     text = "zebra " + "x" * AHEAD_BYTES
     added = memory.add(text)
-    with sent() as statements:
+    with sent_statements() as statements:
         (hit,) = memory.search("zebra", k=1, record_access=False)
     assert hit.entry.content == text
     assert hit.entry.id == added.entry.id
-    assert len(statements) == 2
+    assert reads(statements) == 2
 
 
 def test_a_very_long_memory_goes_by_the_same_clock(memory: Memory) -> None:

@@ -6,16 +6,14 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 from unittest.mock import Mock
 
 import psycopg
 import pytest
+from conftest import sent_statements
 from distributed import Catalog, executed, faults, nested_statements
 from every_call import calls, searches, use
 from isolated import isolated_database
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 import zerda_pg
 from zerda_pg import Memory, MemoryStore
@@ -98,21 +96,6 @@ def citus_named(url: str) -> Iterator[None]:
         connection.execute("DELETE FROM pg_extension WHERE extname = 'citus'")
 
 
-@contextmanager
-def recorded() -> Iterator[set[str]]:
-    """The statements of every engine, as the server gets them."""
-    statements: set[str] = set()
-
-    def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
-        statements.add(executed(statement))
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
-        yield statements
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
-
-
 @pytest.fixture(scope="module")
 def emitted(server: None, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """What the public interface sends, as the tables' owner and as an agent of theirs."""
@@ -121,7 +104,7 @@ def emitted(server: None, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     patched.setattr(ann, "ANN_FROM", 100)
     patched.setattr(maintenance, "COUNT_FROM", 100)
     patched.setattr(maintaining, "CHANGES_KEPT_DAYS", 0.0)
-    with recorded() as statements, patched.context():
+    with sent_statements() as statements, patched.context():
         with temporary_database() as url:
             with MemoryStore.open(url, embedder=HashingEmbedder(64)) as store:
                 use(store, path, "plain")
@@ -144,7 +127,7 @@ def emitted(server: None, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
             with agent:
                 use(agent, path, "isolated")
     patched.undo()
-    return statements
+    return set(map(executed, statements))
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +158,7 @@ def test_tenants_are_listed_alike_with_citus_and_without(database: str) -> None:
             store.tenant(name).add_many({"content": f"text {n}"} for n in range(3))
         found = list(store.tenants())
         assert found == ["B", "a", "a b", "b", "ä"]
-        with citus_named(database), recorded() as statements:
+        with citus_named(database), sent_statements() as statements:
             assert list(store.tenants()) == found
         assert not any("RECURSIVE" in statement for statement in statements)
 

@@ -57,8 +57,7 @@ def _looks(scored: CTE) -> ColumnElement[float]:
     """How good a candidate looks, as the default ranker begins.
 
     The cosine, and the share of the query's words, less in long texts, its own and those of what
-    it stands beside. Among the best 64 for ten wanted were all that the ranker chose from 240 in
-    95 of 100 queries, and all but 2 of 1,500 memories that answered.
+    it stands beside. In 95 of 100 questions the best 64 had all ten that the ranker chose from 240.
     """
     # typed, since SQLAlchemy would divide numerics, whose logarithm is slow
     length = cast(scored.c.bytes, Double) / literal_column(str(SHORT_BYTES), Double)

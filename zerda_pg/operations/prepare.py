@@ -133,9 +133,6 @@ def _set_scope(entry: MemoryEntry, scope: Scope) -> None:
     """Give it the scope's user, agent and session where it has none of its own."""
     if scope.user_id is not None and entry.user_id not in (None, scope.user_id):
         raise ValueError("user_id names another user than the scope's")
-    # as Postgres keeps them, in microseconds: what is returned is what will be read
-    entry.timestamp = entry.created_at.timestamp()
-    entry.last_access = from_epoch(entry.last_access).timestamp()
     for name in ("user_id", "agent_id", "session_id"):
         # an empty one is not absent: it is refused, not made everyone's
         if getattr(entry, name) is None:
@@ -144,6 +141,8 @@ def _set_scope(entry: MemoryEntry, scope: Scope) -> None:
 
 def _freeze(entry: MemoryEntry) -> None:
     """Make it what will be read back, apart from what the caller goes on changing."""
+    entry.timestamp = entry.created_at.timestamp()  # Postgres keeps microseconds
+    entry.last_access = from_epoch(entry.last_access).timestamp()
     entry.content = stored_content(entry.content)
     entry.metadata = stored_metadata(entry.metadata)
     entry.tags = [str.__str__(tag) for tag in entry.tags]
