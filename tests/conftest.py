@@ -37,6 +37,24 @@ def sent_statements() -> Iterator[list[str]]:
         event.remove(Engine, "before_cursor_execute", note)
 
 
+def dump(url: str, tenant: str) -> dict[str, list[Any]]:
+    """Every row of a tenant but its numbering of memberships, whose order stands for it."""
+    found: dict[str, list[Any]] = {}
+    with psycopg.connect(plain(url), autocommit=True) as connection:
+        for table in (
+            "entries entry_versions entry_state edges embeddings layer_entries session_touches"
+        ).split():
+            order = "t.layer, t.session_id, t.seq" if table == "layer_entries" else "1"
+            rows = connection.execute(
+                f"SELECT (to_jsonb(t) - 'tenant_id' - 'seq' - 'model_id')::text, "
+                f"{'t.content::text' if table in ('entries', 'entry_versions') else 'NULL'} "
+                f"FROM zerda.{table} t WHERE tenant_id = %s ORDER BY {order}",
+                [tenant],
+            ).fetchall()
+            found[table] = rows
+    return found
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[None]:
     """Keeps the test server running between tests."""
