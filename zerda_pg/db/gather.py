@@ -22,7 +22,7 @@ from sqlalchemy import (
     CTE,
     ColumnElement,
     Double,
-    ScalarSelect,
+    Integer,
     Select,
     Text,
     bindparam,
@@ -203,7 +203,7 @@ def _signals(
     idf: CTE | None,
     dense: CTE | None,
     chain: CTE | None,
-) -> tuple[CTE, dict[str, ScalarSelect[Any]]]:
+) -> tuple[CTE, dict[str, ColumnElement[Any]]]:
     """The union joined once to entries and vectors, a row a candidate.
 
     Returns:
@@ -212,7 +212,7 @@ def _signals(
     clock = now(criteria)
     lexical: ColumnElement[Any] = constant("0.0")
     total: Any = constant("0.0")
-    once: dict[str, ScalarSelect[Any]] = {}
+    once: dict[str, ColumnElement[Any]] = {"now": cast(func.extract("epoch", clock), Double)}
     known = known_entries(criteria)
     e = one(select(*known.c).where(*considered(criteria, known), known.c.id == found.c.id), "entry")
     source: Any = found.join(e, constant("true"))
@@ -244,6 +244,7 @@ def _signals(
         )
         listed = func.json_agg(aggregate_order_by(described, idf.c.place))
         once["terms"] = select(listed).scalar_subquery()
+        once["lexical_total"] = total
     similarity: ColumnElement[Any] = constant("NULL::double precision")
     if shape.dense:
         v = embeddings.alias("v")
@@ -282,11 +283,10 @@ def _signals(
             cast(lexical, Double).label("lexical"),
             cast(total, Double).label("lexical_total"),
             matched.label("matched"),
-            cast(func.extract("epoch", clock), Double).label("now"),
             cast(func.extract("epoch", clock - e.c.created_at), Double).label("age"),
             cast(func.extract("epoch", clock - e.c.updated_at), Double).label("updated_age"),
             (degree(found) if shape.degree else constant("0")).label("degree"),
-            touched.label("touched"),
+            cast(touched, Integer).label("touched"),
             (_quoted(e) if shape.phrases else constant("0.0")).label("quoted"),
             func.octet_length(e.c.body).label("bytes"),
             func.left(e.c.body, rows_limit(HEAD)).label("head"),

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     CTE,
     ColumnElement,
     Double,
-    ScalarSelect,
     Select,
     Text,
     bindparam,
@@ -20,6 +20,8 @@ from sqlalchemy import (
     select,
 )
 
+from sqlalchemy.dialects.postgresql import array
+
 from zerda_pg.db.criteria import Criteria, now
 from zerda_pg.db.gather_arms import constant, rows_limit
 from zerda_pg.db.gather_shape import GatherShape
@@ -28,14 +30,14 @@ from zerda_pg.db.schema import embeddings, entry_state
 from zerda_pg.scoring.cues import NAME_CHARACTERS
 from zerda_pg.scoring.hybrid import SHORT_BYTES
 
-__all__ = ["the_best"]
+__all__ = ["NUMBERS", "the_best"]
 
-SIGNALS = (
-    "id", "version", "arms", "kind", "session_id", "similarity", "lexical", "lexical_total",
-    "matched", "now", "age", "updated_age", "degree", "touched", "quoted", "bytes", "seeds",
-    "steps",
+NUMBERS = (
+    "version", "arms", "similarity", "lexical", "age", "updated_age", "accessed_age", "effective",
+    "access_count", "degree", "touched", "quoted", "bytes",
 )  # fmt: skip
-"""Columns of every candidate."""
+"""What comes of each candidate as one array: a column of its own costs its reader 5 µs, and as
+much again for 64 rows."""
 
 LENT = 0.5
 """Of a neighbour's words, what counts in the estimate."""
@@ -76,14 +78,14 @@ def _looks(scored: CTE) -> ColumnElement[float]:
 
 def the_best(
     scored: CTE,
-    once: Mapping[str, ScalarSelect[Any]],
+    once: Mapping[str, ColumnElement[Any]],
     criteria: Criteria,
     shape: GatherShape,
     vector_schema: str,
 ) -> Select[Any]:
     """The candidates that look best, with state and entry, so that nothing is fetched after.
 
-    Of `once`, what is told for the whole answer, the first row tells.
+    What is told once, for the whole answer, comes with the first row.
     """
     place = func.row_number().over(order_by=(_looks(scored).desc(), scored.c.id)).label("place")
     ranked = select(scored, place).subquery("ranked")
@@ -95,11 +97,15 @@ def the_best(
         ),
         "state",
     )
-    columns: dict[str, ColumnElement[Any]] = {name: ranked.c[name] for name in SIGNALS}
-    accessed = func.extract("epoch", now(criteria) - state.c.last_access)
-    columns["accessed_age"] = cast(accessed, Double)
-    columns["effective"] = state.c.importance * state.c.decay_factor
-    columns["access_count"] = state.c.access_count
+    names = ("id", "kind", "session_id", "matched", "seeds", "steps")
+    columns: dict[str, ColumnElement[Any]] = {name: ranked.c[name] for name in names}
+    of_state = {
+        "accessed_age": func.extract("epoch", now(criteria) - state.c.last_access),
+        "effective": state.c.importance * state.c.decay_factor,
+        "access_count": state.c.access_count,
+    }
+    numbers = [of_state[name] if name in of_state else ranked.c[name] for name in NUMBERS]
+    columns["numbers"] = cast(array(numbers), ARRAY(Double))
     # of the others, who speaks
     columns["head"] = case(
         (foremost, ranked.c.head), else_=func.left(ranked.c.head, rows_limit(NAME_CHARACTERS))
@@ -119,8 +125,10 @@ def the_best(
     text = cast(func.row_to_json(line.subquery("line").table_valued()), Text)
     size = ranked.c.bytes + func.pg_column_size(ranked.c.metadata)
     columns["entry"] = case((size <= rows_limit(AHEAD_BYTES), select(text).scalar_subquery()))
-    for name, told in once.items():
-        columns[name] = case((ranked.c.place == constant("1"), told))
+    told: list[Any] = []
+    for name, value in once.items():
+        told += (constant(f"'{name}'"), value)
+    columns["once"] = case((ranked.c.place == constant("1"), func.json_build_object(*told)))
     named = [column.label(name) for name, column in columns.items()]
     statement = select(*named).select_from(ranked.join(state, constant("true")))
     if shape.best is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,7 +59,7 @@ class Signals:
     0: joined by an edge that is no order."""
     successors: list[tuple[int, int]] = field(default_factory=list)
     """Superseded row and the row that replaced it."""
-    vectors: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     """Unit vectors by id: of the best candidates, or of all where the ranker diversifies."""
 
     def __len__(self) -> int:
