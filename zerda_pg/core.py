@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ from zerda_pg.steps import Steps, read, write
 from zerda_pg.tokens import TokenCounter, resolve_counter
 
 __all__ = ["Core"]
+
+LEAST, GREATEST = 1e-100, 1e100
+"""Numbers between which the squares of a vector stay in the range of a float."""
 
 
 class Core:
@@ -167,10 +171,12 @@ class Core:
                 f"{name} must have {dimensions} numbers, as the model's vectors have; "
                 f"its shape is {vector.shape}"
             )
-        if not np.isfinite(vector).all():
+        greatest = float(np.abs(vector).max())  # NaN, if there is one
+        if not math.isfinite(greatest):
             raise ValueError(f"{name} must be finite: it has NaN or infinity")
-        greatest = float(np.abs(vector).max())
         if greatest == 0.0:
             raise ValueError(f"{name} must not be a zero vector: it has no direction")
-        vector = vector / greatest  # squares of very large or small numbers leave the range
-        return (vector / np.linalg.norm(vector)).astype(np.float32)
+        if not LEAST < greatest < GREATEST:
+            vector = vector / greatest
+        length = math.sqrt(vector @ vector)
+        return (vector / length).astype(np.float32)

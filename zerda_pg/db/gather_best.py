@@ -19,7 +19,6 @@ from sqlalchemy import (
     literal_column,
     select,
 )
-
 from sqlalchemy.dialects.postgresql import array
 
 from zerda_pg.db.criteria import Criteria, now
@@ -97,7 +96,9 @@ def the_best(
         ),
         "state",
     )
-    names = ("id", "kind", "session_id", "matched", "seeds", "steps")
+    names = ["id", "kind", "session_id"]
+    names += ["matched"] if shape.lexical else []
+    names += ["seeds", "steps"] if shape.graph else []
     columns: dict[str, ColumnElement[Any]] = {name: ranked.c[name] for name in names}
     of_state = {
         "accessed_age": func.extract("epoch", now(criteria) - state.c.last_access),
@@ -110,7 +111,7 @@ def the_best(
     columns["head"] = case(
         (foremost, ranked.c.head), else_=func.left(ranked.c.head, rows_limit(NAME_CHARACTERS))
     )
-    if shape.dense:
+    if shape.dense and (shape.vectors or shape.arms.pool):
         v = embeddings.alias("w")
         wanted = (
             v.c.tenant_id == bindparam("tenant"),

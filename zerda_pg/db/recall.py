@@ -81,7 +81,8 @@ class Gathered:
 
     def arm_counts(self) -> dict[str, int]:
         """Candidates by arm; one that several arms found counts in each."""
-        return {arm: int(((self.arms & bit) > 0).sum()) for arm, bit in ARM_BITS.items()}
+        found = self.arms[:, None] & list(ARM_BITS.values()) > 0
+        return dict(zip(ARM_BITS, found.sum(axis=0).tolist(), strict=True))
 
 
 def gather(
@@ -247,6 +248,8 @@ def _successors(links: Sequence[tuple[str, str]], row_of: dict[str, int]) -> lis
 
 def _bits(sets: Sequence[int], terms: int) -> NDArray[np.bool_]:
     """(t, n) from a set of terms for each row, as bits in the order of the terms."""
+    if not terms:
+        return np.zeros((0, len(sets)), dtype=np.bool_)
     places = np.arange(terms, dtype=np.int64)[:, None]
     return (np.array(sets, dtype=np.int64)[None, :] >> places & 1).astype(np.bool_)
 
@@ -258,10 +261,14 @@ def _links(
 ) -> NDArray[np.int64]:
     """(m, 3) rows side by side, each pair both ways and once."""
     pairs: set[tuple[int, int, int]] = set()
-    for row, (near, places) in enumerate(zip(seeds, steps, strict=True)):
-        for seed, step in zip(near or (), places or (), strict=True):
+    for row, near in enumerate(seeds):
+        if not near:
+            continue
+        for seed, step in zip(near, steps[row] or (), strict=True):
             other = row_of.get(seed)
             if other is not None and other != row:
                 pairs.add((row, other, -step))
                 pairs.add((other, row, step))
-    return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 3)
+    if not pairs:
+        return np.zeros((0, 3), dtype=np.int64)
+    return np.array(sorted(pairs), dtype=np.int64)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Row, Select, and_, select
@@ -43,10 +42,7 @@ RECORDED = (
 )  # fmt: skip
 
 
-_TIMES = (
-    "created_at", "recorded_at", "updated_at", "valid_from", "valid_to", "invalidated_at",
-    "expires_at", "last_access",
-)  # fmt: skip
+_TIMES = ("recorded_at", "updated_at", "valid_from", "valid_to", "invalidated_at", "expires_at")
 _FRACTIONS = ("importance", "original_importance", "decay_factor")
 
 
@@ -58,53 +54,35 @@ def whole(table: FromClause) -> Select[Any]:
     )
 
 
-def _utc(value: datetime | None) -> datetime | None:
-    return None if value is None else value.astimezone(UTC)
-
-
-def entry_from_row(row: Row[Any] | SimpleNamespace) -> MemoryEntry:
-    """A fresh entry from a row of `entries` (or a version) joined to `entry_state`.
-
-    It skips the constructor's checks: the database has made them.
-    """
-    entry = MemoryEntry.__new__(MemoryEntry)
-    entry.content = row.content
-    entry.timestamp = row.created_at.timestamp()
-    entry.memory_type = MemoryType(row.memory_type)
-    entry.importance = row.importance
-    entry.access_count = row.access_count
-    entry.tags = list(row.tags)
-    entry.metadata = dict(row.metadata)
-    entry.embedding = None
-    entry.last_access = row.last_access.timestamp()
-    entry.decay_factor = row.decay_factor
-    entry.original_importance = row.original_importance
-    entry.id = row.id
-    entry.kind = row.kind
-    entry.session_id = row.session_id
-    entry.user_id = row.user_id
-    entry.agent_id = row.agent_id
-    entry.status = Status(row.status)
-    entry.valid_from = _utc(row.valid_from)
-    entry.valid_to = _utc(row.valid_to)
-    entry.expires_at = _utc(row.expires_at)
-    entry.updated_at = _utc(row.updated_at)
-    entry.recorded_at = _utc(row.recorded_at)
-    entry.invalidated_at = _utc(row.invalidated_at)
-    entry.version = row.version
-    entry.language = row.language
-    return entry
+def entry_from_row(row: Row[Any]) -> MemoryEntry:
+    """A fresh entry from a row of `entries` (or a version) joined to `entry_state`."""
+    return _entry({name: getattr(row, name) for name in (*RECORDED, *STATE)})
 
 
 def entry_from_json(line: str) -> MemoryEntry:
     """The same from that row as `row_to_json` gives it, which is read only where it is wanted."""
     values = json.loads(line)
-    for name in _TIMES:
+    for name in ("created_at", "last_access", *_TIMES):
         if values[name] is not None:
             values[name] = datetime.fromisoformat(values[name])
     for name in _FRACTIONS:
         values[name] = float(values[name])
-    return entry_from_row(SimpleNamespace(**values))
+    return _entry(values)
+
+
+def _entry(values: dict[str, Any]) -> MemoryEntry:
+    """The entry of these columns, without the constructor's checks: the database has made them."""
+    values["timestamp"] = values.pop("created_at").timestamp()
+    values["last_access"] = values["last_access"].timestamp()
+    values["memory_type"] = MemoryType(values["memory_type"])
+    values["status"] = Status(values["status"])
+    values["embedding"] = None
+    for name in _TIMES:
+        if values[name] is not None:
+            values[name] = values[name].astimezone(UTC)
+    entry = MemoryEntry.__new__(MemoryEntry)
+    entry.__dict__ = values
+    return entry
 
 
 def stored_fraction(value: float) -> float:

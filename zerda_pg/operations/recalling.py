@@ -78,24 +78,29 @@ class Recalled:
 
     def hits(self, rows: Sequence[int]) -> list[Hit]:
         """Hits for rows whose entries were fetched."""
-        signals, chosen = self.gathered.signals, list(rows)
-        words = hybrid.lexical(signals)[chosen].tolist()
-        recency = decay(signals.age_seconds[chosen], hybrid.RECENCY_HALF_LIFE_SECONDS).tolist()
-        importance = signals.importance[chosen].tolist()
-        scores = self.ranking.scores[chosen].tolist()
-        parts = {name: p[chosen].tolist() for name, p in self.ranking.contributions.items()}
+        signals, names = self.gathered.signals, list(self.ranking.contributions)
+        told = np.array(
+            [
+                self.ranking.scores,
+                signals.similarity,
+                hybrid.lexical(signals),
+                decay(signals.age_seconds, hybrid.RECENCY_HALF_LIFE_SECONDS),
+                signals.importance,
+                *self.ranking.contributions.values(),
+            ]
+        )
         return [
             Hit(
                 entry=self.entries[signals.ids[row]],
-                score=scores[n],
+                score=score,
                 similarity=None if math.isnan(cosine) else cosine,
-                lexical=words[n],
-                recency=recency[n],
-                importance=importance[n],
-                contributions={name: part[n] for name, part in parts.items()},
+                lexical=words,
+                recency=recency,
+                importance=importance,
+                contributions=dict(zip(names, parts, strict=True)),
             )
-            for n, (row, cosine) in enumerate(
-                zip(chosen, signals.similarity[chosen].tolist(), strict=True)
+            for row, (score, cosine, words, recency, importance, *parts) in zip(
+                rows, told.T[list(rows)].tolist(), strict=True
             )
         ]
 
@@ -132,13 +137,14 @@ def shape_of(
 ) -> GatherShape:
     """What to gather: in few sizes, since each is compiled.
 
-    A ranker of one channel keeps that arm's order, so the arm need bring no more than is wanted;
+    By meaning alone the arm's order is the answer's, so it need bring no more than is wanted;
     others choose from at least twice as many. The default ranker is given those that look best
     to it; other rankers see them all, and so does who admits superseded memories, whose
     successors come whatever they look like.
     """
     alone = isinstance(ranker, ChannelRanker)
-    size = _size(16, wanted) if alone else _size(Arms().dense, 2 * wanted)
+    least = 10 if alone else Arms().dense
+    size = _size(least, wanted if alone and options.mode == "dense" else 2 * wanted)
     # one channel needs no vectors to compare
     arms = Arms(dense=size, lexical=size, pool=0 if alone else Arms().pool)
     hybrid_mode = options.mode == "hybrid"

@@ -23,6 +23,9 @@ __all__ = ["SearchOptions", "ranker_name", "ranker_of"]
 MAX_K = 1000
 """Most hits of one search: a listing is `entries`."""
 
+NO_FILTER = Filter()
+"""Made once: most searches have none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
@@ -62,7 +65,7 @@ class SearchOptions:
         """Scope, filter and clocks."""
         return Criteria(
             scope=scope,
-            filter=Filter.of(self.filter),
+            filter=NO_FILTER if self.filter is None else Filter.of(self.filter),
             valid_at=self.valid_at,
             known_at=self.known_at,
             now=self.now,

@@ -114,20 +114,20 @@ class ChannelRanker:
 
     def rank(self, signals: Signals, task: str) -> Ranking:
         """Order by the channel; rows it knows nothing of are left out."""
-        if self.channel == "similarity":
-            # by the cosine as it is: those below 0 all score 0, and are asked for all the same
-            scores, known = similarity(signals), ~np.isnan(signals.similarity)
-            ranked = ranked_rows(np.nan_to_num(signals.similarity), signals.ids)
-        else:
-            scores = lexical(signals)
-            known, ranked = scores > 0.0, ranked_rows(scores, signals.ids)
-        order = [row for row in ranked if known[row]]
+        # by the cosine as it is: those below 0 all score 0, and are asked for all the same
+        dense = self.channel == "similarity"
+        scores = similarity(signals) if dense else lexical(signals)
+        values = signals.similarity if dense else scores
+        known = ~np.isnan(values) if dense else values > 0.0
+        rows, given = np.flatnonzero(known).tolist(), values.tolist()
+        order = sorted(rows, key=lambda row: (-given[row], signals.ids[row]))
         return Ranking(order=order, scores=scores, contributions={self.channel: scores})
 
 
 def similarity(signals: Signals) -> Floats:
     """The cosine, where there is one and it is positive."""
-    return np.clip(np.nan_to_num(signals.similarity, nan=0.0), 0.0, 1.0)
+    # `fmax` takes NaN for absent; `clip` and `nan_to_num` take four times as long
+    return np.minimum(np.fmax(signals.similarity, 0.0), 1.0)
 
 
 def lexical(signals: Signals) -> Floats:

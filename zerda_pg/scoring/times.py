@@ -68,9 +68,10 @@ def spans_of(query: str, now: float) -> list[Span]:
         (_LAST, lambda m: _last(clock, m[1])),
     )
     for pattern, read in readers:
-        found += [span for match in pattern.finditer(rest) if (span := read(match)) is not None]
-        # what was read as a day is not read again as its month
-        rest = pattern.sub(" ", rest)
+        if matches := list(pattern.finditer(rest)):
+            found += [span for match in matches if (span := read(match)) is not None]
+            # what was read as a day is not read again as its month
+            rest = pattern.sub(" ", rest)
     return found
 
 
