@@ -19,8 +19,8 @@ import numpy as np
 import psycopg
 
 from benchmarks.speed import data as datasets
-from benchmarks.speed.__main__ import ROOT, analyze
-from benchmarks.speed.measure import K
+from benchmarks.speed.__main__ import ROOT
+from benchmarks.speed.measure import K, vacuum
 from benchmarks.speed.ours import Ours
 from benchmarks.speed.servers import about
 from zerda_pg.testing import database_server, temporary_database
@@ -51,7 +51,7 @@ def main() -> None:
         ours = Ours(url)
         ours.bulk(data)
         ours.store.maintain()
-        analyze(url)
+        vacuum(url)
         result = about() | {"entries": len(data), "recalls": given.recalls}
         result |= {"search": compared(ours, data), "before": sizes(url)}
         start = time.perf_counter()

@@ -6,9 +6,11 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import psycopg
 
 from benchmarks.speed.data import Data, exact_neighbours
 
@@ -28,6 +30,14 @@ class System(Protocol):
 
     def dense(self, tenant: str, vector: Any, k: int) -> list[int]:
         """Rows nearest to a vector."""
+
+
+@runtime_checkable
+class Hybrid(Protocol):
+    """One that also searches by meaning and words together."""
+
+    def hybrid(self, tenant: str, text: str, vector: Any, k: int) -> list[int]:
+        """Rows that a text and its vector mean."""
 
 
 @dataclass(kw_only=True)
@@ -56,11 +66,12 @@ def timed(call: Callable[[int], Any], count: int, warm_up: int = WARM_UP) -> lis
     return seconds
 
 
-def measure(system: System, data: Data) -> dict[str, Any]:
-    """Bulk, single writes and dense searches of a system."""
+def measure(system: System, data: Data, url: str) -> dict[str, Any]:
+    """Bulk, single writes and searches of a system by itself."""
     start = time.perf_counter()
     system.bulk(data)
     bulk = len(data) / (time.perf_counter() - start)
+    vacuum(url)
     writes = timed(
         lambda n: system.write(
             # apart from the tenants that are searched, so that their truth stays true
@@ -78,14 +89,30 @@ def measure(system: System, data: Data) -> dict[str, Any]:
     def ask(number: int) -> None:
         answers.append(system.dense(data.query_tenants[number], data.query_vectors[number], K))
 
-    searches = timed(ask, len(data.query_texts))
-    return {
+    found = {
         "bulk_rows_per_second": round(bulk, 1),
         "write_ms": asdict(Timings.of(writes)),
-        "dense_ms": asdict(Timings.of(searches)),
+        "dense_ms": asdict(Timings.of(timed(ask, len(data.query_texts)))),
+    }
+    if isinstance(system, Hybrid):
+        found["hybrid_ms"] = asdict(Timings.of(timed(partial(hybrid, system, data), len(answers))))
+    return {
+        **found,
         **quality(answers, truth),
         "memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }
+
+
+def hybrid(system: Hybrid, data: Data, number: int) -> list[int]:
+    """The answer to a query of the data."""
+    tenant, text = data.query_tenants[number], data.query_texts[number]
+    return system.hybrid(tenant, text, data.query_vectors[number], K)
+
+
+def vacuum(url: str) -> None:
+    """Planner statistics and visibility maps, as autovacuum would make them in time."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
 
 
 def quality(answers: Sequence[Sequence[int]], truth: Sequence[set[int]]) -> dict[str, float]:

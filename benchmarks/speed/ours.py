@@ -32,7 +32,9 @@ class Ours:
         )
         return [int(hit.entry.id) for hit in hits]
 
-    def hybrid(self, tenant: str, text: str, vector: Any, k: int, *, record: bool) -> list[int]:
+    def hybrid(
+        self, tenant: str, text: str, vector: Any, k: int, *, record: bool = False
+    ) -> list[int]:
         hits = self.store.tenant(tenant).search(text, k=k, embedding=vector, record_access=record)
         return [int(hit.entry.id) for hit in hits]
 

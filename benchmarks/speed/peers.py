@@ -10,6 +10,7 @@ import json
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,16 @@ def row_of(key: str) -> int:
 
 
 class LangGraph:
-    """`PostgresStore` with its default HNSW index; a tenant is a namespace."""
+    """`PostgresStore` with its default HNSW index, or without one; a tenant is a namespace."""
 
-    def __init__(self, url: str, data: Data) -> None:
+    def __init__(self, url: str, data: Data, kind: str = "hnsw") -> None:
         from langgraph.store.postgres import PostgresStore
 
         self.vectors: dict[str, Any] = {}
-        index: Any = {"dims": DIMENSIONS, "embed": self._embed, "fields": ["text"]}
+        index: Any = {
+            "dims": DIMENSIONS, "embed": self._embed, "fields": ["text"],
+            "ann_index_config": {"kind": kind},
+        }  # fmt: skip
         self._open = PostgresStore.from_conn_string(url, index=index)
         self.store = self._open.__enter__()
         self.store.setup()
@@ -196,6 +200,7 @@ class LlamaIndex:
 
 PEERS: dict[str, Callable[[str, Data], System]] = {
     "langgraph": LangGraph,
+    "langgraph-exact": partial(LangGraph, kind="flat"),
     "langchain": LangChain,
     "mem0": Mem0,
     "llama-index": LlamaIndex,
@@ -206,7 +211,7 @@ def main() -> None:
     """Measure one peer."""
     name, url, path = sys.argv[1:]
     data = load(Path(path))
-    print(json.dumps(measure(PEERS[name](url, data), data)))
+    print(json.dumps(measure(PEERS[name](url, data), data, url)))
 
 
 if __name__ == "__main__":

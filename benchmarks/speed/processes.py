@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.speed import data as datasets
-from benchmarks.speed.__main__ import ROOT, analyze
-from benchmarks.speed.measure import K, Timings
+from benchmarks.speed.__main__ import ROOT
+from benchmarks.speed.measure import K, Timings, vacuum
 from benchmarks.speed.ours import Ours
 from benchmarks.speed.servers import about
 from zerda_pg import ZerdaError
@@ -49,7 +49,7 @@ def main() -> None:
         ours.bulk(data)
         ours.store.maintain()
         ours.close()
-        analyze(url)
+        vacuum(url)
         stages = [stage(url, data, count, given.seconds) for count in counts]
     result = about() | {"entries": len(data), "seconds": given.seconds, "stages": stages}
     given.out.mkdir(parents=True, exist_ok=True)

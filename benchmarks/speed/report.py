@@ -14,7 +14,6 @@ COLUMNS: tuple[tuple[str, Callable[[dict[str, Any]], float]], ...] = (
     ("p99", lambda r: r["dense_ms"]["p99"]),
     ("hybrid p50", lambda r: r["hybrid_ms"]["p50"]),
     ("p95", lambda r: r["hybrid_ms"]["p95"]),
-    ("recording p50", lambda r: r["hybrid_recording_ms"]["p50"]),
     ("recall@10", lambda r: r["recall_at_10"]),
     ("short", lambda r: r["short_results"]),
     ("MB", lambda r: r["memory_mb"]),
@@ -52,7 +51,22 @@ def table(whole: dict[str, Any]) -> str:
         lines.append(f"| {system} | " + " | ".join(cells) + " |")
         if "error" in result:
             lines.append(f"{system}: {result['error']}")
+    lines += ["", "In turns, ms: " + in_turns(whole["in_turns"])]
     return "\n".join(lines)
+
+
+def in_turns(paired: dict[str, dict[str, float]]) -> str:
+    """Medians, with what is by hand behind ours."""
+    shown = []
+    for name, ours in paired.items():
+        hand = paired.get(f"{name} by hand")
+        if hand is not None:
+            more, ratio = ours["p50"] - hand["p50"], ours["p50"] / hand["p50"]
+            shown.append(
+                f"{name} {ours['p50']:g}, by hand {hand['p50']:g} ({more:+.2f}, {ratio:.2f} times)"
+            )
+    recording = paired["hybrid, recording"]["p50"] / paired["hybrid"]["p50"]
+    return "; ".join([*shown, f"recording accesses {recording:.2f} times"])
 
 
 def plot(whole: dict[str, Any], file: Path) -> None:

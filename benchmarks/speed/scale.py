@@ -14,7 +14,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from benchmarks.speed import data as datasets
 from benchmarks.speed.__main__ import ROOT, size_of
 from benchmarks.speed.by_hand import HYBRID, ByHand
 from benchmarks.speed.data import Data
-from benchmarks.speed.measure import K, Timings
+from benchmarks.speed.measure import K, Timings, hybrid, vacuum
 from benchmarks.speed.ours import Ours
 from zerda_pg.db.criteria import Criteria
 from zerda_pg.db.gather import gather_sql
@@ -39,6 +39,9 @@ from zerda_pg.testing import database_server, temporary_database
 
 SMALL = 10_000
 """Entries up to which a tenant counts as small."""
+
+WARM_UP = 10
+"""Calls of each kind that are not counted."""
 
 LENGTHS = (2, 8, 50, 500)
 """Words of the queries that the lexical arm is asked."""
@@ -55,7 +58,11 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     data = datasets.make(given.entries, given.tenants, given.queries, exponent=given.exponent)
-    with database_server(), temporary_database() as url:
+    few = datasets.make(20_000, 100, given.queries)
+    with database_server(), temporary_database() as url, temporary_database() as other:
+        small = Ours(other)
+        small.bulk(few)
+        vacuum(other)
         ours = Ours(url)
         # the first write records the model, without which there is nothing to compare with
         ours.write("first", len(data), data.texts[0], data.vectors[0])
@@ -66,8 +73,7 @@ def main() -> None:
         start = time.perf_counter()
         upkeep = ours.store.maintain()
         kept = time.perf_counter() - start
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("VACUUM ANALYZE")
+        vacuum(url)
         result = {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
@@ -77,40 +83,58 @@ def main() -> None:
             "maintain_seconds": round(kept, 1),
             "indexed": upkeep["indexed"],
             "database_mb": size_of(url),
+            **small_tenants(ours, data, small, few),
             **measured(ours, hand, data),
             "plans": plans(url, data),
             "rows_read_in_order": read_in_order(url, ours, data),
         }
         hand.close()
+        small.close()
         ours.close()
     (given.out / f"scale-{given.entries}.json").write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))
 
 
+def small_tenants(ours: Ours, data: Data, small: Ours, few: Data) -> dict[str, Any]:
+    """The small tenants of the large store, and those of a store that is small itself, in turns."""
+    sizes = {tenant: len(rows) for tenant, rows in data.rows_of().items()}
+    asked = [n for n, tenant in enumerate(data.query_tenants) if sizes[tenant] <= SMALL]
+    calls = {
+        "small_hybrid_ms": lambda n: hybrid(ours, data, asked[n]),
+        "small_store_hybrid_ms": lambda n: hybrid(small, few, n),
+        "small_dense_ms": lambda n: dense(ours, data, asked[n]),
+        "small_store_dense_ms": lambda n: dense(small, few, n),
+    }
+    of_few = {tenant: len(rows) for tenant, rows in few.rows_of().items()}
+    return {
+        "small_tenant": int(np.median([sizes[data.query_tenants[n]] for n in asked])),
+        "small_store_tenant": int(np.median([of_few[tenant] for tenant in few.query_tenants])),
+        **in_turns(calls, range(len(asked))),
+    }
+
+
+def dense(system: Ours, data: Data, number: int) -> list[int]:
+    """The answer to a query of the data by its vector."""
+    return system.dense(data.query_tenants[number], data.query_vectors[number], K)
+
+
 def measured(ours: Ours, hand: ByHand, data: Data) -> dict[str, Any]:
-    """Small tenants, the largest tenant, and the lexical arm there."""
+    """The largest tenant, and the lexical arm there."""
     rows = data.rows_of()
     largest = max(rows, key=lambda tenant: len(rows[tenant]))
-    small = [n for n, tenant in enumerate(data.query_tenants) if len(rows[tenant]) <= SMALL]
     found: dict[str, Any] = {"largest": len(rows[largest])}
-    found["small_hybrid_ms"] = percentiles(
-        lambda n: ours.hybrid(
-            data.query_tenants[n], data.query_texts[n], data.query_vectors[n], K, record=False
-        ),
-        small,
-    )
-    found["small_dense_ms"] = percentiles(
-        lambda n: ours.dense(data.query_tenants[n], data.query_vectors[n], K), small
-    )
     asked = range(len(data.query_texts))
     answers: dict[int, list[int]] = {}
 
-    def dense(n: int) -> None:
+    def nearest(n: int) -> None:
         answers[n] = ours.dense(largest, data.query_vectors[n], K)
 
-    ours.dense(largest, data.query_vectors[0], K)  # from which on the index is known
-    found["largest_dense_ms"] = percentiles(dense, asked)
-    found["largest_hnsw_by_hand_ms"] = by_hand_hnsw(hand, largest, data)
+    nearest(0)  # from which on the index is known
+    calls = {
+        "largest_dense_ms": nearest,
+        "largest_hnsw_by_hand_ms": hnsw_by_hand(hand, largest, data),
+    }
+    found |= in_turns(calls, asked)
     own = np.array(rows[largest])
     truth = [
         set(own[np.argsort(-(data.vectors[own] @ data.query_vectors[n]))[:K]].tolist())
@@ -120,8 +144,7 @@ def measured(ours: Ours, hand: ByHand, data: Data) -> dict[str, Any]:
         float(np.mean([len(truth[n] & set(answers[n])) / K for n in asked])), 4
     )
     found["largest_hybrid_ms"] = percentiles(
-        lambda n: ours.hybrid(largest, data.query_texts[n], data.query_vectors[n], K, record=False),
-        asked,
+        lambda n: ours.hybrid(largest, data.query_texts[n], data.query_vectors[n], K), asked
     )
     found["largest_lexical_ms"] = {
         length: lexical(ours, largest, data, length) for length in LENGTHS
@@ -129,15 +152,26 @@ def measured(ours: Ours, hand: ByHand, data: Data) -> dict[str, Any]:
     return found
 
 
-def percentiles(call: Callable[[int], Any], asked: Any) -> dict[str, float]:
+def percentiles(call: Callable[[int], Any], asked: Sequence[int]) -> dict[str, float]:
     """Milliseconds of calls after ten to warm up, and the longest."""
-    seconds = []
+    return in_turns({"": call}, asked)[""]
+
+
+def in_turns(
+    calls: dict[str, Callable[[int], Any]], asked: Sequence[int]
+) -> dict[str, dict[str, float]]:
+    """The same of several calls, which begin by turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for place, n in enumerate(asked):
-        start = time.perf_counter()
-        call(n)
-        if place >= 10:
-            seconds.append(time.perf_counter() - start)
-    return asdict(Timings.of(seconds)) | {"max": round(max(seconds) * 1000, 3)}
+        for name in calls if place % 2 else reversed(calls):
+            start = time.perf_counter()
+            calls[name](n)
+            if place >= WARM_UP:
+                seconds[name].append(time.perf_counter() - start)
+    return {
+        name: asdict(Timings.of(values)) | {"max": round(max(values) * 1000, 3)}
+        for name, values in seconds.items()
+    }
 
 
 def lexical(ours: Ours, tenant: str, data: Data, words: int) -> dict[str, float]:
@@ -151,7 +185,7 @@ def lexical(ours: Ours, tenant: str, data: Data, words: int) -> dict[str, float]
     )
 
 
-def by_hand_hnsw(hand: ByHand, tenant: str, data: Data) -> dict[str, float]:
+def hnsw_by_hand(hand: ByHand, tenant: str, data: Data) -> Callable[[int], None]:
     """The tenant's index by a literal statement, as an application would write it."""
     statement = f"""
         SELECT v.entry_id FROM zerda.embeddings v
@@ -166,7 +200,7 @@ def by_hand_hnsw(hand: ByHand, tenant: str, data: Data) -> dict[str, float]:
         rows = hand.connection.execute(statement, [HalfVector(data.query_vectors[n])]).fetchall()
         hand.fetch(tenant, [row[0] for row in rows])
 
-    return percentiles(ask, range(len(data.query_texts)))
+    return ask
 
 
 FIRST = 5
