@@ -150,7 +150,6 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
         own = (constant("0"), cast(matched.c.lexical, Double), matched.c.matched)
         parts.append(select(matched.c.id, *own, *[null()] * 4))
     every = union_all(*parts).subquery("every")
-    seated = every.c.seed.is_not(None)
     found = (
         select(
             every.c.id,
@@ -159,8 +158,9 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
             func.bit_or(every.c.matched).label("matched"),
             func.min(every.c.distance).label("distance"),
             func.max(every.c.lent).label("lent"),
-            func.array_agg(every.c.seed).filter(seated).label("seeds"),
-            func.array_agg(every.c.step).filter(seated).label("steps"),
+            # one row has them; `array_agg` over every match would take 3 kB each, and a file
+            func.max(every.c.seeds).label("seeds"),
+            func.max(every.c.steps).label("steps"),
         )
         .group_by(every.c.id)
         .having(func.bit_or(every.c.arm) > constant("0"))
@@ -179,9 +179,9 @@ ARM_BITS = {"lexical": 1, "dense": 2, "recent": 4, "graph": 8, "successors": 16}
 def _found_by(name: str, arm: CTE) -> Select[Any]:
     """An arm's entries; the dense one knows how far they are, the graph next to what they stand."""
     none = constant("NULL::double precision")
-    near: tuple[Any, ...] = (none, constant("NULL::text"), constant("NULL::integer"))
+    near: tuple[Any, ...] = (none, constant("NULL::text[]"), constant("NULL::integer[]"))
     if name == "graph":
-        near = (arm.c.lexical, arm.c.seed, arm.c.step)
+        near = (arm.c.lent, arm.c.seeds, arm.c.steps)
     return select(
         arm.c.id,
         constant(str(ARM_BITS[name])).label("arm"),
@@ -189,8 +189,8 @@ def _found_by(name: str, arm: CTE) -> Select[Any]:
         constant("NULL::bigint").label("matched"),
         (arm.c.distance if name == "dense" else none).label("distance"),
         near[0].label("lent"),
-        near[1].label("seed"),
-        near[2].label("step"),
+        near[1].label("seeds"),
+        near[2].label("steps"),
     )
 
 

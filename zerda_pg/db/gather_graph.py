@@ -39,9 +39,9 @@ DEGREE_RELATIONS = ("has_child", "related", "invalidated_by")
 
 
 def graph_arm(best: list[Select[Any]], arms: Arms) -> CTE:
-    """What stands next to the best entries, with its place relative to them and their words.
+    """What stands next to the best entries, with its places relative to them and their words.
 
-    Turns of the same session, up to `arms.steps` away (-1: the turn before), and the other ends
+    A row an entry: `lent`, the most words of those it stands beside, `seeds` and `steps`. Turns of the same session, up to `arms.steps` away (-1: the turn before), and the other ends
     of edges; `precedes` counts as a step, other relations as none (0).
     """
     either = union_all(*best).subquery("either")
@@ -72,7 +72,17 @@ def graph_arm(best: list[Select[Any]], arms: Arms) -> CTE:
         .cte("seated")
     )
     around = [_along(seated, arms.steps, forward=forward) for forward in (True, False)]
-    return union_all(there, back, *around).cte("graph")
+    beside = union_all(there, back, *around).subquery("beside")
+    return (
+        select(
+            beside.c.id,
+            func.max(beside.c.lexical).label("lent"),
+            func.array_agg(beside.c.seed).label("seeds"),
+            func.array_agg(beside.c.step).label("steps"),
+        )
+        .group_by(beside.c.id)
+        .cte("graph")
+    )
 
 
 def _along(seated: CTE, steps: int, *, forward: bool) -> Select[Any]:

@@ -56,7 +56,8 @@ seated AS
 FROM zerda.entries AS own JOIN seeds ON seeds.id = own.id 
 WHERE own.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND own.session_id IS NOT NULL), 
 graph AS 
-(SELECT seeds.id AS seed, seeds.lexical AS lexical, edge.target_id AS id, CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS step 
+(SELECT beside.id AS id, max(beside.lexical) AS lent, array_agg(beside.seed) AS seeds, array_agg(beside.step) AS steps 
+FROM (SELECT seeds.id AS seed, seeds.lexical AS lexical, edge.target_id AS id, CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS step 
 FROM zerda.edges AS edge JOIN seeds ON seeds.id = edge.source_id 
 WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.relation IN ('precedes', 'related', 'has_child') UNION ALL SELECT seeds.id AS id, seeds.lexical AS lexical, edge.source_id AS source_id, -CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS anon_2 
 FROM zerda.edges AS edge JOIN seeds ON seeds.id = edge.target_id 
@@ -70,13 +71,13 @@ FROM seated JOIN LATERAL (SELECT turns.id AS id, CAST(row_number() OVER () AS IN
 FROM (SELECT turn.id AS id 
 FROM zerda.entries AS turn 
 WHERE turn.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND turn.session_id = seated.session_id AND (turn.created_at, turn.id) < (seated.created_at, seated.id) ORDER BY turn.created_at DESC, turn.id DESC 
- LIMIT 2) AS turns) AS near ON true), 
+ LIMIT 2) AS turns) AS near ON true) AS beside GROUP BY beside.id), 
 found AS 
-(SELECT every.id AS id, bit_or(every.arm) AS arms, max(every.lexical) AS lexical, bit_or(every.matched) AS matched, min(every.distance) AS distance, max(every.lent) AS lent, array_agg(every.seed) FILTER (WHERE every.seed IS NOT NULL) AS seeds, array_agg(every.step) FILTER (WHERE every.seed IS NOT NULL) AS steps 
-FROM (SELECT lexical.id AS id, 1 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, NULL::double precision AS lent, NULL::text AS seed, NULL::integer AS step 
-FROM lexical UNION ALL SELECT dense.id AS id, 2 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, dense.distance AS distance, NULL::double precision AS lent, NULL::text AS seed, NULL::integer AS step 
-FROM dense UNION ALL SELECT recent.id AS id, 4 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, NULL::double precision AS lent, NULL::text AS seed, NULL::integer AS step 
-FROM recent UNION ALL SELECT graph.id AS id, 8 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, graph.lexical AS lent, graph.seed AS seed, graph.step AS step 
+(SELECT every.id AS id, bit_or(every.arm) AS arms, max(every.lexical) AS lexical, bit_or(every.matched) AS matched, min(every.distance) AS distance, max(every.lent) AS lent, max(every.seeds) AS seeds, max(every.steps) AS steps 
+FROM (SELECT lexical.id AS id, 1 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, NULL::double precision AS lent, NULL::text[] AS seeds, NULL::integer[] AS steps 
+FROM lexical UNION ALL SELECT dense.id AS id, 2 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, dense.distance AS distance, NULL::double precision AS lent, NULL::text[] AS seeds, NULL::integer[] AS steps 
+FROM dense UNION ALL SELECT recent.id AS id, 4 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, NULL::double precision AS lent, NULL::text[] AS seeds, NULL::integer[] AS steps 
+FROM recent UNION ALL SELECT graph.id AS id, 8 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, graph.lent AS lent, graph.seeds AS seeds, graph.steps AS steps 
 FROM graph UNION ALL SELECT matched.id AS id, 0, CAST(matched.lexical AS DOUBLE PRECISION) AS lexical, matched.matched AS matched, NULL AS anon_3, NULL AS anon__1, NULL AS anon__2, NULL AS anon__3 
 FROM matched) AS every GROUP BY every.id 
 HAVING bit_or(every.arm) > 0), 
