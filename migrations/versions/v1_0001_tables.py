@@ -210,6 +210,56 @@ COMMENT ON TABLE zerda.lexemes IS
     'In how many entries of a tenant a lexeme occurs, as of tenants.counted_at.';
 """
 
+TENANT_ROWS = 1000
+"""What the planner takes for a tenant's rows in a table, whatever it has seen.
+
+Plans are kept, and the same for every tenant. Where tenants have a row or two on average, or the
+table was empty when the plan was made, any index that begins with the tenant would seem as good
+as the key: each lookup then reads the whole tenant, once there is a large one.
+"""
+
+INDEXED = (
+    "entries entry_versions entry_state edges embeddings layer_entries session_touches changes "
+    "lexemes"
+).split()
+
+WRITTEN = (
+    "tenant_id, id, version, memory_type, kind, content, body, session_id, user_id, agent_id, "
+    "tags, metadata, language, status, created_at, recorded_at, updated_at, content_hash"
+)
+
+FIGURES = f"""
+SAVEPOINT figures;
+INSERT INTO zerda.entries ({WRITTEN})
+SELECT 'none', n, 1, 'semantic', 'kind ' || n % 5, to_json(n), 'word' || n % 500 || ' word' || n,
+    n % 50, n % 10, n % 5, ARRAY['tag ' || n % 20], '{{}}', 'english', 'active',
+    now() - n * interval '1 hour', now(), now(), decode(md5(n::text), 'hex')
+FROM generate_series(1, {TENANT_ROWS}) AS n;
+INSERT INTO zerda.entry_versions ({WRITTEN}, recorded_to) SELECT {WRITTEN}, now()
+FROM zerda.entries;
+INSERT INTO zerda.entry_state SELECT tenant_id, id, 0.5, 0.5, 1, 0, now() FROM zerda.entries;
+INSERT INTO zerda.edges SELECT tenant_id, id, 'related', id, 1, '{{}}', now() FROM zerda.entries;
+INSERT INTO zerda.embeddings (tenant_id, entry_id, model_id, embedding, truncated, memory_type,
+    kind, status, session_id, user_id, agent_id)
+SELECT tenant_id, id, 1, array_fill(1::real, ARRAY[384])::[vector].halfvec, false, memory_type,
+    kind, status, session_id, user_id, agent_id
+FROM zerda.entries;
+INSERT INTO zerda.layer_entries (tenant_id, layer, session_id, entry_id)
+SELECT tenant_id, 'short_term', session_id, id FROM zerda.entries;
+INSERT INTO zerda.session_touches SELECT tenant_id, session_id, id, now() FROM zerda.entries;
+INSERT INTO zerda.changes (tenant_id, entry_id, operation, changed_at)
+SELECT tenant_id, id, 'created', now() FROM zerda.entries;
+INSERT INTO zerda.lexemes SELECT tenant_id, 'word' || id, 1 FROM zerda.entries;
+ANALYZE {", ".join(f"zerda.{table}" for table in INDEXED)};
+TRUNCATE {", ".join(f"zerda.{table}" for table in INDEXED)} RESTART IDENTITY;
+RELEASE SAVEPOINT figures;
+"""
+"""Rows for the planner to see, which are gone at once: of an empty table it learns nothing.
+
+Within a savepoint, or TRUNCATE would leave it their number too: of a table whose rows nobody has
+counted it thinks that it has ten pages.
+"""
+
 FUNCTIONS = (
     "use_tenant begin_write hold_writes record_changes cluster_identity changes_horizon set_changes "
     "activate_model supersede replaced_by keep_version hold_entry put_entries nearest postings"
@@ -229,6 +279,10 @@ def upgrade() -> None:
     # Loads pgvector's library, whose settings `nearest` has: until it is loaded they are unknown,
     # and only a superuser may set what is unknown.
     op.execute(f"SELECT '[1]'::{vector}.vector")
+    for table in INDEXED:
+        share = f"n_distinct = -{1 / TENANT_ROWS}"
+        op.execute(f"ALTER TABLE zerda.{table} ALTER COLUMN tenant_id SET ({share})")
+    op.execute(FIGURES.replace("[vector]", vector))
     for name in FUNCTIONS:
         op.execute(function(name, vector))
 

@@ -126,7 +126,7 @@ def _options(
     if prepare:
         milliseconds = round(statement_timeout * 1000)
         ours = f"-c statement_timeout={milliseconds} -c timezone=UTC -c datestyle=ISO"
-        ours += " -c extra_float_digits=1"
+        ours += " -c extra_float_digits=1 -c plan_cache_mode=force_generic_plan"
         connect["options"] = " ".join([*_texts(url.query.get("options", ())), ours])
     else:
         # A transaction-mode pooler knows neither prepared statements nor start-up options: what

@@ -47,11 +47,12 @@ from zerda_pg.db.gather_arms import (
     dense_arm,
     known_entries,
     lexical_arm,
+    one,
     recent_arm,
     rows_limit,
     term_bit,
 )
-from zerda_pg.db.gather_best import one, the_best
+from zerda_pg.db.gather_best import the_best
 from zerda_pg.db.gather_graph import degree, graph_arm, replaced
 from zerda_pg.db.gather_shape import GatherShape
 from zerda_pg.db.rows import RECORDED

@@ -14,6 +14,7 @@ from sqlalchemy import (
     DateTime,
     Double,
     Integer,
+    Select,
     Text,
     and_,
     bindparam,
@@ -29,7 +30,7 @@ from sqlalchemy import (
     union_all,
 )
 from sqlalchemy.dialects.postgresql import JSONB, REGCONFIG, TSQUERY
-from sqlalchemy.sql.selectable import FromClause
+from sqlalchemy.sql.selectable import FromClause, LateralFromClause
 from sqlalchemy.types import UserDefinedType
 
 from zerda_pg.db.criteria import Criteria, conditions, entry_only, now
@@ -51,6 +52,7 @@ __all__ = [
     "dense_arm",
     "known_entries",
     "lexical_arm",
+    "one",
     "recent_arm",
     "relation_list",
     "rows_limit",
@@ -74,11 +76,13 @@ class Arms:
     steps: int = 2
     """How far from a seed its session is followed, each way; one step costs 3.5 points of
     evidence at ten on chats of short turns, three gain nothing."""
+    edges: int = 100
+    """Edges of a seed that are followed, each way."""
     pool: int = 40
     """Best candidates whose vectors come along, to tell which speak of the same."""
     postings: int = 4000
     """Sum of the drivers' frequencies: 11 ms on 200,000 entries; 1,000 would be 4 ms."""
-    drivers: int = 48
+    drivers: int = 32
     """Most terms looked up in the index, whatever the query's length."""
     common: int = 8
     """Terms too frequent to drive, tested on the candidates only."""
@@ -96,6 +100,15 @@ def constant(sql: str) -> ColumnElement[Any]:
 def rows_limit(rows: int) -> ColumnElement[int]:
     """A limit as a literal: under a generic plan a bound one is guessed at."""
     return literal_column(str(rows), Integer)
+
+
+def one(statement: Select[Any], name: str) -> LateralFromClause:
+    """A candidate's row, looked up by its key.
+
+    The limit keeps the planner from joining whole tables instead: with statistics of a time when
+    the tenant had one entry it thinks that cheaper, which then takes minutes.
+    """
+    return statement.limit(rows_limit(1)).lateral(name)
 
 
 def term_bit(place: ColumnElement[Any]) -> ColumnElement[int]:

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import array
 
 from zerda_pg.db.criteria import Criteria, now
-from zerda_pg.db.gather_arms import constant, rows_limit
+from zerda_pg.db.gather_arms import constant, one, rows_limit
 from zerda_pg.db.gather_shape import GatherShape
 from zerda_pg.db.rows import RECORDED, STATE
 from zerda_pg.db.schema import embeddings, entry_state
@@ -43,15 +43,6 @@ LENT = 0.5
 
 AHEAD_BYTES = 65_536
 """Text and metadata of a candidate that comes whole; a longer one is fetched if it is chosen."""
-
-
-def one(statement: Select[Any], name: str) -> Any:
-    """A candidate's row, looked up by its key.
-
-    The limit keeps the planner from joining whole tables instead: with statistics of a time when
-    the tenant had one entry it thinks that cheaper, which then takes minutes.
-    """
-    return statement.limit(rows_limit(1)).lateral(name)
 
 
 def _looks(scored: CTE) -> ColumnElement[float]:

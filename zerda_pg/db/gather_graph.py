@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.selectable import Subquery
 
-from zerda_pg.db.gather_arms import Arms, constant, relation_list, rows_limit
+from zerda_pg.db.gather_arms import Arms, constant, one, relation_list, rows_limit
 from zerda_pg.db.schema import edges, entries
 
 __all__ = ["degree", "graph_arm", "replaced"]
@@ -41,8 +41,9 @@ DEGREE_RELATIONS = ("has_child", "related", "invalidated_by")
 def graph_arm(best: list[Select[Any]], arms: Arms) -> CTE:
     """What stands next to the best entries, with its places relative to them and their words.
 
-    A row an entry: `lent`, the most words of those it stands beside, `seeds` and `steps`. Turns of the same session, up to `arms.steps` away (-1: the turn before), and the other ends
-    of edges; `precedes` counts as a step, other relations as none (0).
+    A row an entry: `lent`, the most words of those it stands beside, `seeds` and `steps`. Beside
+    it stand turns of its session, up to `arms.steps` away (-1: the turn before), and the other
+    ends of edges; `precedes` counts as a step, other relations as none (0).
     """
     either = union_all(*best).subquery("either")
     seeds = (
@@ -50,29 +51,25 @@ def graph_arm(best: list[Select[Any]], arms: Arms) -> CTE:
         .group_by(either.c.id)
         .cte("seeds")
     )
-    e = edges.alias("edge")
-    step = case((e.c.relation == constant("'precedes'"), constant("1")), else_=constant("0"))
-    there = (
-        select(
-            seeds.c.id.label("seed"), seeds.c.lexical, e.c.target_id.label("id"), step.label("step")
-        )
-        .join(seeds, seeds.c.id == e.c.source_id)
-        .where(e.c.tenant_id == bindparam("tenant"), e.c.relation.in_(relation_list(ADJACENT)))
-    )
-    back = (
-        select(seeds.c.id, seeds.c.lexical, e.c.source_id, -step)
-        .join(seeds, seeds.c.id == e.c.target_id)
-        .where(e.c.tenant_id == bindparam("tenant"), e.c.relation.in_(relation_list(ADJACENT)))
-    )
     s = entries.alias("own")
+    own = one(
+        select(s.c.session_id, s.c.created_at)
+        .where(
+            s.c.tenant_id == bindparam("tenant"),
+            s.c.id == seeds.c.id,
+            s.c.session_id.is_not(None),
+        )
+        .correlate(seeds),
+        "seat",
+    )
     seated = (
-        select(s.c.id, seeds.c.lexical, s.c.session_id, s.c.created_at)
-        .join(seeds, seeds.c.id == s.c.id)
-        .where(s.c.tenant_id == bindparam("tenant"), s.c.session_id.is_not(None))
+        select(seeds.c.id, seeds.c.lexical, own.c.session_id, own.c.created_at)
+        .select_from(seeds.join(own, constant("true")))
         .cte("seated")
     )
+    joined = [_joined(seeds, arms.edges, forward=forward) for forward in (True, False)]
     around = [_along(seated, arms.steps, forward=forward) for forward in (True, False)]
-    beside = union_all(there, back, *around).subquery("beside")
+    beside = union_all(*joined, *around).subquery("beside")
     return (
         select(
             beside.c.id,
@@ -82,6 +79,30 @@ def graph_arm(best: list[Select[Any]], arms: Arms) -> CTE:
         )
         .group_by(beside.c.id)
         .cte("graph")
+    )
+
+
+def _joined(seeds: CTE, most: int, *, forward: bool) -> Select[Any]:
+    """The other ends of the edges from an entry, or to it."""
+    e = edges.alias("edge")
+    here, there = e.c.source_id, e.c.target_id
+    if not forward:
+        here, there = there, here
+    step = case((e.c.relation == constant("'precedes'"), constant("1")), else_=constant("0"))
+    near = (
+        select(there.label("id"), (step if forward else -step).label("step"))
+        .where(
+            e.c.tenant_id == bindparam("tenant"),
+            here == seeds.c.id,
+            e.c.relation.in_(relation_list(ADJACENT)),
+        )
+        .order_by(e.c.relation, there)
+        .limit(rows_limit(most))
+        .correlate(seeds)
+        .lateral("near")
+    )
+    return select(seeds.c.id.label("seed"), seeds.c.lexical, near.c.id, near.c.step).select_from(
+        seeds.join(near, constant("true"))
     )
 
 

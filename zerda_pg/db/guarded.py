@@ -61,18 +61,24 @@ def _bounded(
         return result
 
 
-class _BinaryCursor(psycopg.Cursor[Any]):
-    """Results in binary form, which takes half as long to read, on both sides.
+def _asked(cursor: Any, params: Any, prepare: bool | None, binary: bool | None) -> dict[str, Any]:
+    """How a statement is sent where nobody said how: binary, and prepared at its first use.
 
-    A statement without parameters may be several, which only the text protocol takes.
+    Binary results take half as long to read, on both sides. A statement without parameters may be
+    several, which only the text protocol takes, unprepared.
     """
+    single = bool(params)
+    if prepare is None and single and cursor.connection.prepare_threshold is not None:
+        prepare = True  # planning the hot statement takes as long as to run it
+    return {"prepare": prepare, "binary": single if binary is None else binary}
 
+
+class _BinaryCursor(psycopg.Cursor[Any]):
     def execute(
         self, query: Any, params: Any = None, *, prepare: bool | None = None,
         binary: bool | None = None,
     ) -> Self:  # fmt: skip
-        wanted = bool(params) if binary is None else binary
-        return super().execute(query, params, prepare=prepare, binary=wanted)
+        return super().execute(query, params, **_asked(self, params, prepare, binary))
 
 
 class _BinaryAsyncCursor(psycopg.AsyncCursor[Any]):
@@ -80,8 +86,7 @@ class _BinaryAsyncCursor(psycopg.AsyncCursor[Any]):
         self, query: Any, params: Any = None, *, prepare: bool | None = None,
         binary: bool | None = None,
     ) -> Self:  # fmt: skip
-        wanted = bool(params) if binary is None else binary
-        return await super().execute(query, params, prepare=prepare, binary=wanted)
+        return await super().execute(query, params, **_asked(self, params, prepare, binary))
 
 
 class GuardedConnection(psycopg.Connection[Any]):

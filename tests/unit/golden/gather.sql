@@ -3,7 +3,7 @@ WITH terms AS
 FROM unnest(to_tsvector(CAST(%(language)s AS REGCONFIG), CAST(%(query_text)s AS TEXT))) AS found LEFT OUTER JOIN zerda.lexemes ON zerda.lexemes.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND zerda.lexemes.lexeme = found.lexeme 
 WHERE NOT (found.lexeme ~ $$^[^-./@]+-[^./@]*$$)), 
 drivers AS 
-(SELECT ranked.lexeme AS lexeme, ranked.term AS term, ranked.counted AS counted, ranked.place AS place, ranked.place <= 2 OR ranked.up_to <= 4000 AND ranked.place <= 48 AS drives 
+(SELECT ranked.lexeme AS lexeme, ranked.term AS term, ranked.counted AS counted, ranked.place AS place, ranked.place <= 2 OR ranked.up_to <= 4000 AND ranked.place <= 32 AS drives 
 FROM (SELECT terms.lexeme AS lexeme, terms.term AS term, terms.counted AS counted, sum(terms.counted) OVER (ORDER BY terms.counted, length(terms.lexeme) DESC, terms.lexeme ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS up_to, row_number() OVER (ORDER BY terms.counted, length(terms.lexeme) DESC, terms.lexeme) AS place 
 FROM terms) AS ranked), 
 postings AS 
@@ -52,16 +52,22 @@ FROM (SELECT dense.id AS id, NULL::double precision AS lexical
 FROM dense ORDER BY dense.distance 
  LIMIT 24) AS best_dense) AS either GROUP BY either.id), 
 seated AS 
-(SELECT own.id AS id, seeds.lexical AS lexical, own.session_id AS session_id, own.created_at AS created_at 
-FROM zerda.entries AS own JOIN seeds ON seeds.id = own.id 
-WHERE own.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND own.session_id IS NOT NULL), 
+(SELECT seeds.id AS id, seeds.lexical AS lexical, seat.session_id AS session_id, seat.created_at AS created_at 
+FROM seeds JOIN LATERAL (SELECT own.session_id AS session_id, own.created_at AS created_at 
+FROM zerda.entries AS own 
+WHERE own.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND own.id = seeds.id AND own.session_id IS NOT NULL 
+ LIMIT 1) AS seat ON true), 
 graph AS 
 (SELECT beside.id AS id, max(beside.lexical) AS lent, array_agg(beside.seed) AS seeds, array_agg(beside.step) AS steps 
-FROM (SELECT seeds.id AS seed, seeds.lexical AS lexical, edge.target_id AS id, CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS step 
-FROM zerda.edges AS edge JOIN seeds ON seeds.id = edge.source_id 
-WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.relation IN ('precedes', 'related', 'has_child') UNION ALL SELECT seeds.id AS id, seeds.lexical AS lexical, edge.source_id AS source_id, -CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS anon_2 
-FROM zerda.edges AS edge JOIN seeds ON seeds.id = edge.target_id 
-WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.relation IN ('precedes', 'related', 'has_child') UNION ALL SELECT seated.id AS seed, seated.lexical AS lexical, near.id AS id, near.step AS step 
+FROM (SELECT seeds.id AS seed, seeds.lexical AS lexical, near.id AS id, near.step AS step 
+FROM seeds JOIN LATERAL (SELECT edge.target_id AS id, CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS step 
+FROM zerda.edges AS edge 
+WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.source_id = seeds.id AND edge.relation IN ('precedes', 'related', 'has_child') ORDER BY edge.relation, edge.target_id 
+ LIMIT 100) AS near ON true UNION ALL SELECT seeds.id AS seed, seeds.lexical AS lexical, near.id AS id, near.step AS step 
+FROM seeds JOIN LATERAL (SELECT edge.source_id AS id, -CASE WHEN (edge.relation = 'precedes') THEN 1 ELSE 0 END AS step 
+FROM zerda.edges AS edge 
+WHERE edge.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND edge.target_id = seeds.id AND edge.relation IN ('precedes', 'related', 'has_child') ORDER BY edge.relation, edge.source_id 
+ LIMIT 100) AS near ON true UNION ALL SELECT seated.id AS seed, seated.lexical AS lexical, near.id AS id, near.step AS step 
 FROM seated JOIN LATERAL (SELECT turns.id AS id, CAST(row_number() OVER () AS INTEGER) AS step 
 FROM (SELECT turn.id AS id 
 FROM zerda.entries AS turn 
@@ -78,7 +84,7 @@ FROM (SELECT lexical.id AS id, 1 AS arm, NULL::double precision AS lexical, NULL
 FROM lexical UNION ALL SELECT dense.id AS id, 2 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, dense.distance AS distance, NULL::double precision AS lent, NULL::text[] AS seeds, NULL::integer[] AS steps 
 FROM dense UNION ALL SELECT recent.id AS id, 4 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, NULL::double precision AS lent, NULL::text[] AS seeds, NULL::integer[] AS steps 
 FROM recent UNION ALL SELECT graph.id AS id, 8 AS arm, NULL::double precision AS lexical, NULL::bigint AS matched, NULL::double precision AS distance, graph.lent AS lent, graph.seeds AS seeds, graph.steps AS steps 
-FROM graph UNION ALL SELECT matched.id AS id, 0, CAST(matched.lexical AS DOUBLE PRECISION) AS lexical, matched.matched AS matched, NULL AS anon_3, NULL AS anon__1, NULL AS anon__2, NULL AS anon__3 
+FROM graph UNION ALL SELECT matched.id AS id, 0, CAST(matched.lexical AS DOUBLE PRECISION) AS lexical, matched.matched AS matched, NULL AS anon_2, NULL AS anon__1, NULL AS anon__2, NULL AS anon__3 
 FROM matched) AS every GROUP BY every.id 
 HAVING bit_or(every.arm) > 0), 
 scored AS 
@@ -87,20 +93,20 @@ FROM zerda.embeddings AS v
 WHERE v.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND v.entry_id = found.id AND v.model_id = %(model)s::INTEGER 
  LIMIT 1)) AS DOUBLE PRECISION) AS similarity, CAST(coalesce(found.lexical, 0.0) + common.lexical AS DOUBLE PRECISION) AS lexical, CAST((SELECT coalesce(sum(idf.idf), 0.0) AS coalesce_1 
 FROM idf 
-WHERE idf.place <= 56) AS DOUBLE PRECISION) AS lexical_total, coalesce(found.matched, 0) | coalesce(common.matched, 0) AS matched, CAST(EXTRACT(epoch FROM now() - entry.created_at) AS DOUBLE PRECISION) AS age, CAST(EXTRACT(epoch FROM now() - entry.updated_at) AS DOUBLE PRECISION) AS updated_age, 0 AS degree, CAST(false AS INTEGER) AS touched, 0.0 AS quoted, octet_length(entry.body) AS bytes, left(entry.body, 400) AS head, found.lent AS lent, found.seeds AS seeds, found.steps AS steps 
+WHERE idf.place <= 40) AS DOUBLE PRECISION) AS lexical_total, coalesce(found.matched, 0) | coalesce(common.matched, 0) AS matched, CAST(EXTRACT(epoch FROM now() - entry.created_at) AS DOUBLE PRECISION) AS age, CAST(EXTRACT(epoch FROM now() - entry.updated_at) AS DOUBLE PRECISION) AS updated_age, 0 AS degree, CAST(false AS INTEGER) AS touched, 0.0 AS quoted, octet_length(entry.body) AS bytes, left(entry.body, 400) AS head, found.lent AS lent, found.seeds AS seeds, found.steps AS steps 
 FROM found JOIN LATERAL (SELECT e.tenant_id AS tenant_id, e.id AS id, e.version AS version, e.memory_type AS memory_type, e.kind AS kind, e.content AS content, e.body AS body, e.session_id AS session_id, e.user_id AS user_id, e.agent_id AS agent_id, e.tags AS tags, e.metadata AS metadata, e.language AS language, e.status AS status, e.created_at AS created_at, e.recorded_at AS recorded_at, e.updated_at AS updated_at, e.valid_from AS valid_from, e.valid_to AS valid_to, e.invalidated_at AS invalidated_at, e.expires_at AS expires_at, e.discarded_at AS discarded_at, e.content_hash AS content_hash, e.search AS search 
 FROM zerda.entries AS e 
 WHERE e.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (e.expires_at IS NULL OR e.expires_at > now()) AND (e.valid_from IS NULL OR e.valid_from <= now()) AND (e.status = 'active' AND (e.valid_to IS NULL OR e.valid_to > now()) OR e.status = 'superseded' AND e.valid_to > now()) AND e.id = found.id 
  LIMIT 1) AS entry ON true JOIN LATERAL (SELECT coalesce(sum(idf.idf), 0.0) AS lexical, bit_or(CAST(1 AS BIGINT) << CAST(idf.place - 1 AS INTEGER)) AS matched 
 FROM idf 
-WHERE NOT idf.drives AND idf.place <= 56 AND (entry.search @@ idf.term)) AS common ON true)
+WHERE NOT idf.drives AND idf.place <= 40 AND (entry.search @@ idf.term)) AS common ON true)
  SELECT ranked.id AS id, ranked.kind AS kind, ranked.session_id AS session_id, ranked.matched AS matched, ranked.seeds AS seeds, ranked.steps AS steps, CAST(ARRAY[ranked.version, ranked.arms, ranked.similarity, ranked.lexical, ranked.age, ranked.updated_age, EXTRACT(epoch FROM now() - state.last_access), state.importance * state.decay_factor, state.access_count, ranked.degree, ranked.touched, ranked.quoted, ranked.bytes] AS DOUBLE PRECISION[]) AS numbers, CASE WHEN (ranked.place <= 40) THEN ranked.head ELSE left(ranked.head, 60) END AS head, CASE WHEN (ranked.place <= 40) THEN (SELECT public.halfvec_send(w.embedding) AS sent 
 FROM zerda.embeddings AS w 
 WHERE w.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND w.entry_id = ranked.id AND w.model_id = %(model)s::INTEGER) END AS vector, CASE WHEN (ranked.bytes + pg_column_size(ranked.metadata) <= 65536) THEN (SELECT CAST(row_to_json(line) AS TEXT) AS row_to_json_1 
 FROM (SELECT ranked.id AS id, ranked.version AS version, ranked.memory_type AS memory_type, ranked.kind AS kind, ranked.content AS content, ranked.session_id AS session_id, ranked.user_id AS user_id, ranked.agent_id AS agent_id, ranked.tags AS tags, ranked.metadata AS metadata, ranked.language AS language, ranked.status AS status, ranked.created_at AS created_at, ranked.recorded_at AS recorded_at, ranked.updated_at AS updated_at, ranked.valid_from AS valid_from, ranked.valid_to AS valid_to, ranked.invalidated_at AS invalidated_at, ranked.expires_at AS expires_at, state.importance AS importance, state.original_importance AS original_importance, state.decay_factor AS decay_factor, state.access_count AS access_count, state.last_access AS last_access) AS line) END AS entry, CASE WHEN (ranked.place = 1) THEN json_build_object('now', CAST(EXTRACT(epoch FROM now()) AS DOUBLE PRECISION), 'terms', (SELECT json_agg(json_build_array(idf.lexeme, idf.entries, idf.counted, idf.drives, idf.idf) ORDER BY idf.place) AS json_agg_1 
 FROM idf), 'lexical_total', (SELECT coalesce(sum(idf.idf), 0.0) AS coalesce_1 
 FROM idf 
-WHERE idf.place <= 56), 'exact', (SELECT bool_and(dense.exact) AS bool_and_1 
+WHERE idf.place <= 40), 'exact', (SELECT bool_and(dense.exact) AS bool_and_1 
 FROM dense), 'ann_model_id', (SELECT zerda.tenants.ann_model_id 
 FROM zerda.tenants 
 WHERE zerda.tenants.tenant_id = %(tenant)s::VARCHAR COLLATE "C"), 'model_state', (SELECT zerda.embedding_models.state 
