@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -217,6 +218,32 @@ def test_beside_writers(database: str, admin: psycopg.Connection) -> None:
     for (entry_id, _, vector), wanted in zip(rows, expected, strict=True):
         assert vector is not None, entry_id
         assert np.allclose(json.loads(vector), wanted, atol=1e-3), entry_id
+
+
+def test_ids_that_grow_with_time(database: str, admin: psycopg.Connection) -> None:
+    """A writer that is always one entry ahead keeps no pass from its end."""
+    writes: list[threading.Thread] = []
+
+    class Overtaken(Counted):
+        def embed(self, texts: Sequence[str], *, kind: Kind = "document") -> Vectors:
+            if len(writes) < 300:
+                write = threading.Thread(target=add, args=(len(writes),))
+                writes.append(write)
+                write.start()
+                time.sleep(0.02)
+            return super().embed(texts, kind=kind)
+
+    def add(number: int) -> None:
+        with contextlib.suppress(EmbeddingMismatchError):
+            store.tenant("acme").add(f"note {number}", id=f"z{number:04}")
+
+    with filled("sync", database) as store:
+        zerda_pg.reembed(database, Overtaken(96))
+        for write in writes:
+            write.join(20)
+    assert len(writes) < 20
+    assert states(admin) == {64: "retired", 96: "active"}
+    assert lacking(admin, 96) == 0
 
 
 def test_a_write_under_way_is_waited_for(database: str, admin: psycopg.Connection) -> None:

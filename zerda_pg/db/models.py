@@ -15,6 +15,7 @@ from zerda_pg.db.vectors import HalfvecArrayParam
 from zerda_pg.errors import EmbeddingMismatchError
 
 __all__ = [
+    "PAGE_BYTES",
     "Unembedded",
     "activate",
     "add_vectors",

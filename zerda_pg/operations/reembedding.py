@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from zerda_pg.db import models, reads
 from zerda_pg.db.facts import DatabaseFacts, Model, active_model
-from zerda_pg.db.models import Unembedded
+from zerda_pg.db.models import PAGE_BYTES, Unembedded
 from zerda_pg.embedding import embed_documents
 from zerda_pg.embedding.protocol import Embedder
 from zerda_pg.steps import Steps, embed, outside, read, write
@@ -95,6 +95,7 @@ class _Backfill:
         )
         if not texts:
             return None
+        more = len(texts) == BATCH_ROWS or sum(len(t.body.encode()) for t in texts) >= PAGE_BYTES
         made = yield from embed(self._embedder, [t.body for t in texts])
         self._add(
             (
@@ -105,7 +106,8 @@ class _Backfill:
                 )
             )
         )
-        return texts[-1].id
+        # what writers add behind the last row, as ids that grow with time do, is the next pass's
+        return texts[-1].id if more else None
 
     def _add(self, count: int) -> None:
         self.embedded += count
