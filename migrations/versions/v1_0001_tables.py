@@ -211,7 +211,7 @@ COMMENT ON TABLE zerda.lexemes IS
 """
 
 TENANT_ROWS = 1000
-"""What the planner takes for a tenant's rows in a table, whatever it has seen.
+"""What the planner takes for the rows of any tenant in a table.
 
 Plans are kept, and the same for every tenant. Where tenants have a row or two on average, or the
 table was empty when the plan was made, any index that begins with the tenant would seem as good
@@ -231,7 +231,7 @@ WRITTEN = (
 FIGURES = f"""
 SAVEPOINT figures;
 INSERT INTO zerda.entries ({WRITTEN})
-SELECT 'none', n, 1, 'semantic', 'kind ' || n % 5, to_json(n), 'word' || n % 500 || ' word' || n,
+SELECT 'none ' || n, n, 1, 'semantic', 'kind ' || n % 5, to_json(n), 'word' || n % 500 || ' word' || n,
     n % 50, n % 10, n % 5, ARRAY['tag ' || n % 20], '{{}}', 'english', 'active',
     now() - n * interval '1 hour', now(), now(), decode(md5(n::text), 'hex')
 FROM generate_series(1, {TENANT_ROWS}) AS n;
@@ -241,7 +241,7 @@ INSERT INTO zerda.entry_state SELECT tenant_id, id, 0.5, 0.5, 1, 0, now() FROM z
 INSERT INTO zerda.edges SELECT tenant_id, id, 'related', id, 1, '{{}}', now() FROM zerda.entries;
 INSERT INTO zerda.embeddings (tenant_id, entry_id, model_id, embedding, truncated, memory_type,
     kind, status, session_id, user_id, agent_id)
-SELECT tenant_id, id, 1, array_fill(1::real, ARRAY[384])::[vector].halfvec, false, memory_type,
+SELECT tenant_id, id, 1, array_fill(1::float8, ARRAY[384])::[vector].halfvec, false, memory_type,
     kind, status, session_id, user_id, agent_id
 FROM zerda.entries;
 INSERT INTO zerda.layer_entries (tenant_id, layer, session_id, entry_id)
@@ -256,6 +256,7 @@ RELEASE SAVEPOINT figures;
 """
 """Rows for the planner to see, which are gone at once: of an empty table it learns nothing.
 
+Each of a tenant of its own: one that has many it would know, and think that no other has any.
 Within a savepoint, or TRUNCATE would leave it their number too: of a table whose rows nobody has
 counted it thinks that it has ten pages.
 """

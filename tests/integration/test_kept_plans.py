@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import psycopg
 from conftest import plain
+from drivers import opened
 
 from zerda_pg import MemoryStore
+from zerda_pg.core import Core
+from zerda_pg.scope import Scope
+from zerda_pg.steps import Steps, read
 
 GROWN = 3000
 ROUNDS = 20
@@ -76,3 +80,26 @@ def test_one_large_tenant_beside_thousands_of_one_memory(
     with MemoryStore.open(database, embedder="hashing", pool_size=1) as store:
         used(store, ROUNDS)
     assert rows_read(database) - before < ROUNDS * ROWS_A_ROUND
+
+
+def plan_cache_mode(core: Core, scope: Scope) -> Steps[str]:
+    """Of a connection of the store's."""
+    return read(lambda c: str(c.exec_driver_sql("SHOW plan_cache_mode").scalar_one()))
+
+
+def test_plans_are_kept_unless_citus_is_there(
+    kind: str, database: str, admin: psycopg.Connection
+) -> None:
+    with opened(kind, database) as store:
+        memory = store.tenant("acme")
+        assert memory.perform(plan_cache_mode) == "force_generic_plan"
+    admin.execute(
+        "INSERT INTO pg_extension (oid, extname, extowner, extnamespace, extrelocatable, "
+        "extversion) SELECT 1000000, 'citus', extowner, extnamespace, false, '14' "
+        "FROM pg_extension WHERE extname = 'vector'"
+    )
+    with opened(kind, database) as store:
+        memory = store.tenant("acme")
+        assert memory.perform(plan_cache_mode) == "auto"
+        memory.add("deploy on friday")
+        assert len(memory.search("deploy")) == 1

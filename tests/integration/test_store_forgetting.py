@@ -160,8 +160,32 @@ def test_more_than_one_batch(memory: Memory, monkeypatch: pytest.MonkeyPatch) ->
     report = memory.forget()
     assert (report["considered"], report["forgotten"]) == (2100, 1050)
     assert max(locked) <= maintenance.FADE_ROWS
-    assert locked == [2000, 100, 0]
+    assert locked == [2000, 100]
     assert memory.count() == 1050
+
+
+def test_ids_that_grow_with_time(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that is always one entry ahead keeps no run from its end."""
+    monkeypatch.setattr(maintenance, "FADE_ROWS", 5)
+    fade = maintenance.fade
+    batches: list[int] = []
+
+    def overtaken(*args: Any, **kwargs: Any) -> maintenance.Faded:
+        batch = fade(*args, **kwargs)
+        if len(batches) < 50:
+            writer.tenant("acme").add(old(f"z{len(batches):04}", importance=0.5))
+        batches.append(batch.considered)
+        return batch
+
+    with (
+        MemoryStore.open(database, embedder="hashing") as store,
+        MemoryStore.open(database, embedder="hashing") as writer,
+    ):
+        memory = store.tenant("acme")
+        memory.add_many([old(f"e{n}", importance=0.5) for n in range(8)])
+        monkeypatch.setattr(maintenance, "fade", overtaken)
+        memory.forget()
+    assert batches == [5, 4]
 
 
 def test_a_deletion_meanwhile_does_not_end_the_run(

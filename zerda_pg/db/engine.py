@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -126,7 +126,7 @@ def _options(
     if prepare:
         milliseconds = round(statement_timeout * 1000)
         ours = f"-c statement_timeout={milliseconds} -c timezone=UTC -c datestyle=ISO"
-        ours += " -c extra_float_digits=1 -c plan_cache_mode=force_generic_plan"
+        ours += " -c extra_float_digits=1"
         connect["options"] = " ".join([*_texts(url.query.get("options", ())), ours])
     else:
         # A transaction-mode pooler knows neither prepared statements nor start-up options: what
@@ -183,7 +183,7 @@ def sync_engine(
         settings: As in `MemoryStore.open`.
     """
     engine = create_engine(url, **_options(url, **settings))
-    _watch(engine, settings["statement_timeout"], slow, binary=binary)
+    _watch(engine, settings, slow, binary=binary)
 
     @event.listens_for(engine, "do_connect")
     def connect(
@@ -244,7 +244,7 @@ def async_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Asy
     options = _options(url, **settings)
     options["connect_args"]["async_creator_fn"] = GuardedAsyncConnection.connect
     engine = create_async_engine(url, **options)
-    _watch(engine.sync_engine, settings["statement_timeout"], slow, binary=True)
+    _watch(engine.sync_engine, settings, slow, binary=True)
     return engine
 
 
@@ -268,9 +268,26 @@ def check_transactions(connection: Connection) -> None:
         )
 
 
-def _watch(engine: Engine, statement_timeout: float, slow: float | None, *, binary: bool) -> None:
+PLAN_ONCE = """
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
+        SET plan_cache_mode = force_generic_plan;
+    END IF;
+END $$
+"""
+"""Prepared statements are planned once, for every tenant alike.
+
+Else a plan for its tenant alone is made at every call, as long as a small one lets it seem cheaper,
+which takes as long as to run it. Citus cannot route what is planned for all.
+"""
+
+
+def _watch(
+    engine: Engine, settings: Mapping[str, Any], slow: float | None, *, binary: bool
+) -> None:
     """No wait without end, no dead connection handed out, slow statements logged."""
-    patience = statement_timeout + GRACE_SECONDS if statement_timeout else None
+    bound = settings["statement_timeout"]
+    patience = bound + GRACE_SECONDS if bound else None
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, record: ConnectionPoolEntry) -> None:
@@ -278,6 +295,10 @@ def _watch(engine: Engine, statement_timeout: float, slow: float | None, *, bina
         raw.patience = patience
         if binary:
             read_binary(raw)
+        if settings["prepare"]:
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(PLAN_ONCE)
+            connection.commit()
 
     @event.listens_for(engine, "checkout")
     def checked_out(connection: Any, record: ConnectionPoolEntry, proxy: Any) -> None:

@@ -342,6 +342,7 @@ def fade(
         begin_write(connection, scope.tenant_id)  # before any row is locked
     rows = connection.execute(text(_FADED), parameters).all()
     last_id = rows[-1].entry_id if rows else None
+    full = len(rows) == FADE_ROWS  # else what writers add behind the last one is the next run's
     forgotten = _forgotten(rows, config)
     if rows and not dry_run:
         # An entry is locked before its state, as every write does it. What comes to be forgotten
@@ -360,7 +361,7 @@ def fade(
         forgotten = [name for name in _forgotten(rows, config) if name in locked]
         if forgotten:
             discard_many(connection, scope, forgotten)
-    return Faded(last_id=last_id, considered=len(rows), forgotten=forgotten)
+    return Faded(last_id=last_id if full else None, considered=len(rows), forgotten=forgotten)
 
 
 def _forgotten(rows: Sequence[Row[Any]], config: ForgettingConfig) -> list[str]:

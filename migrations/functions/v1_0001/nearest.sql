@@ -1,6 +1,7 @@
 -- The nearest vectors of a tenant that has an HNSW index of its own. Tenant and model stand in the
 -- statement as literals: only so does the planner see that the partial index applies. The settings
--- hold for the call. A filter may leave fewer rows than asked for: then the answer is exact.
+-- hold for the call: to sort is what the index saves, whatever the planner takes for the tenant's
+-- rows. A filter may leave fewer rows than asked for: then the answer is exact.
 CREATE FUNCTION zerda.nearest(
     p_tenant text, p_model integer, p_dimensions integer, p_query {vector}.halfvec,
     p_limit integer, p_now timestamptz, p_valid_at timestamptz, p_statuses text[],
@@ -8,6 +9,7 @@ CREATE FUNCTION zerda.nearest(
 RETURNS TABLE (id text, distance double precision, exact boolean)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
+SET enable_sort = off
 SET hnsw.ef_search = 400
 SET hnsw.iterative_scan = relaxed_order AS $$
 #variable_conflict use_column
