@@ -98,7 +98,7 @@ def in_turns(ours: Ours, hand: ByHand, data: datasets.Data) -> dict[str, dict[st
             ],
             [
                 ("hybrid", partial(ours.hybrid, tenant, text, vector, K)),
-                ("hybrid by hand", partial(hand.hybrid, tenant, text, vector, K)),
+                ("hybrid by hand", partial(hand.candidates, tenant, text, vector, K)),
                 ("hybrid, recording", partial(ours.hybrid, tenant, text, vector, K, record=True)),
             ],
             [

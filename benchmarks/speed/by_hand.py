@@ -131,7 +131,7 @@ class ByHand:
             cursor.execute(FETCH, {"tenant": tenant, "ids": ids})
             return [int(row[0]) for row in cursor.fetchall()]
 
-    def hybrid(self, tenant: str, text: str, vector: Any, k: int) -> list[int]:
+    def candidates(self, tenant: str, text: str, vector: Any, k: int) -> list[int]:
         """The store's own statement, without any ranking."""
         statement = gather_sql(Criteria(scope=Scope(tenant_id="any")), HYBRID, "public")
         with self.connection.cursor(binary=True) as cursor:
