@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
 
-from zerda_pg.db.engine import translated
+from zerda_pg.db.failures import translated
 from zerda_pg.db.transactions import RETRIED, Attempts, TransactionStart
 from zerda_pg.embedding import aembed_documents, aembed_query, embed_documents, embed_query
 from zerda_pg.errors import ConfigError, ZerdaError

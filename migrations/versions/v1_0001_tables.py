@@ -231,9 +231,9 @@ WRITTEN = (
 FIGURES = f"""
 SAVEPOINT figures;
 INSERT INTO zerda.entries ({WRITTEN})
-SELECT 'none ' || n, n, 1, 'semantic', 'kind ' || n % 5, to_json(n), 'word' || n % 500 || ' word' || n,
-    n % 50, n % 10, n % 5, ARRAY['tag ' || n % 20], '{{}}', 'english', 'active',
-    now() - n * interval '1 hour', now(), now(), decode(md5(n::text), 'hex')
+SELECT 'none ' || n, n, 1, 'semantic', 'kind ' || n % 5, to_json(n),
+    'word' || n % 500 || ' word' || n, n % 50, n % 10, n % 5, ARRAY['tag ' || n % 20], '{{}}',
+    'english', 'active', now() - n * interval '1 hour', now(), now(), decode(md5(n::text), 'hex')
 FROM generate_series(1, {TENANT_ROWS}) AS n;
 INSERT INTO zerda.entry_versions ({WRITTEN}, recorded_to) SELECT {WRITTEN}, now()
 FROM zerda.entries;

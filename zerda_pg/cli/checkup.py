@@ -160,8 +160,9 @@ def _database(findings: Findings, address: str, *, own: bool) -> Model | None:
     from sqlalchemy import create_engine, text
     from sqlalchemy.pool import NullPool
 
-    from zerda_pg.db.engine import parse_url, translated
+    from zerda_pg.db.engine import parse_url
     from zerda_pg.db.facts import active_model
+    from zerda_pg.db.failures import translated
     from zerda_pg.db.migrations import check_revision, check_server, current_revision
     from zerda_pg.db.schema import HEAD
 

@@ -1,24 +1,15 @@
-"""URLs, engines, and the translation of driver errors into the tree of `zerda_pg.errors`."""
+"""URLs, and the engines that are made of them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from sqlalchemy import URL, Connection, create_engine, event, make_url
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    DisconnectionError,
-    InterfaceError,
-    OperationalError,
-    ProgrammingError,
-)
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from zerda_pg.config import LONGEST_SECONDS
@@ -26,22 +17,11 @@ from zerda_pg.db.guarded import (
     GRACE_SECONDS,
     GuardedAsyncConnection,
     GuardedConnection,
-    NoAnswerError,
     is_stale,
     read_binary,
 )
 from zerda_pg.db.slow import log_slow_statements
-from zerda_pg.errors import (
-    AccessDeniedError,
-    AlreadyExistsError,
-    ConfigError,
-    ConflictError,
-    DatabaseUnavailableError,
-    EmbeddingMismatchError,
-    NotFoundError,
-    SchemaOutdatedError,
-    ZerdaError,
-)
+from zerda_pg.errors import ConfigError
 from zerda_pg.text import dump_json
 
 if TYPE_CHECKING:
@@ -49,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLAIN_FORMS",
-    "BrokenConnectionError",
-    "CollisionError",
     "admin_engine",
     "async_engine",
     "check_maintenance_timeout",
@@ -58,9 +36,7 @@ __all__ = [
     "local_settings",
     "parse_url",
     "shown_url",
-    "sqlstate",
     "sync_engine",
-    "translated",
 ]
 
 DRIVER = "postgresql+psycopg"
@@ -69,6 +45,19 @@ PLAIN_FORMS = (
     "SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO'; SET LOCAL extra_float_digits = 1"
 )
 """For sessions that write times or numbers in another way, see `DatabaseFacts.plain_forms`."""
+
+PLAN_ONCE = """
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
+        SET plan_cache_mode = force_generic_plan;
+    END IF;
+END $$
+"""
+"""Prepared statements are planned once, for every tenant alike.
+
+Else a plan for its tenant alone is made at every call, as long as a small one lets it seem cheaper,
+which takes as long as to run it. Citus cannot route what is planned for all.
+"""
 
 KEEPALIVE = {
     "keepalives": 1,
@@ -268,20 +257,6 @@ def check_transactions(connection: Connection) -> None:
         )
 
 
-PLAN_ONCE = """
-DO $$ BEGIN
-    IF NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
-        SET plan_cache_mode = force_generic_plan;
-    END IF;
-END $$
-"""
-"""Prepared statements are planned once, for every tenant alike.
-
-Else a plan for its tenant alone is made at every call, as long as a small one lets it seem cheaper,
-which takes as long as to run it. Citus cannot route what is planned for all.
-"""
-
-
 def _watch(
     engine: Engine, settings: Mapping[str, Any], slow: float | None, *, binary: bool
 ) -> None:
@@ -308,132 +283,3 @@ def _watch(
 
     if slow is not None:
         log_slow_statements(engine, slow)
-
-
-_UNAVAILABLE = {"57P01", "57P02", "57P03", "57P05", "53300", "08000", "08001", "08003", "08006"}
-_FULL = {"53100", "53200"}
-_COLLISION = {"40001", "40P01", "55P03"}
-
-
-class CollisionError(ConflictError):
-    """A deadlock or a serialization failure: nothing was written, and a retry is safe."""
-
-
-class BrokenConnectionError(DatabaseUnavailableError):
-    """The connection ended in the middle of something, by no fault of the statement."""
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raise errors of our tree in place of SQLAlchemy's and the driver's.
-
-    The driver's message is passed on only where it holds no value of a row, and is taken out of
-    the errors below ours, which a traceback shows too.
-    """
-    try:
-        yield
-    except DBAPIError as error:
-        translation = _translate(error)
-        _hush(error)
-        raise translation from error
-    except PoolTimeoutError as error:
-        raise DatabaseUnavailableError(
-            "no connection became free in time: raise pool_size or pool_timeout, "
-            "or close what holds one"
-        ) from error
-    except psycopg.OperationalError as error:
-        raise DatabaseUnavailableError(f"the database connection failed: {error}") from error
-
-
-_SPEAKING = re.compile("0[8A]|25|28|3[DF]|40|42|5[357]|55|ZD")
-"""Classes of SQLSTATE whose message names objects of the database and no value of a row."""
-
-
-def _hush(error: DBAPIError) -> None:
-    """Take out what a driver's message may quote of a row: its detail, context, and hint."""
-    error.hide_parameters = True  # also for an engine that somebody else has made
-    original = error.orig
-    if not isinstance(original, psycopg.Error) or original.sqlstate is None:
-        return  # a message of the client's own
-    words = (original.diag.message_primary or "").strip()
-    if not _SPEAKING.match(original.sqlstate):
-        words = "see the server's log: its words may quote what was written"
-    words = f"SQLSTATE {original.sqlstate}: {words}"
-    original.args = (words,)
-    error.args = (f"({type(original).__name__}) {words}",)
-
-
-def sqlstate(error: ZerdaError) -> str:
-    """The SQLSTATE behind an error of ours; empty where there is none."""
-    return getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) or ""
-
-
-def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
-    original = error.orig
-    if isinstance(original, NoAnswerError):
-        return DatabaseUnavailableError(
-            f"{original} (statement_timeout and {GRACE_SECONDS:g} s): it hangs, or the network "
-            "does; whether a write was done is not known"
-        )
-    state = getattr(original, "sqlstate", None) or ""
-    message = (getattr(getattr(original, "diag", None), "message_primary", None) or "").strip()
-    if state == "ZD001":
-        return AlreadyExistsError(f"{message}: nothing was written")
-    if state in {"ZD002", "23503"}:
-        return NotFoundError(
-            message if state == "ZD002" else "an entry named here does not exist: nothing written"
-        )
-    if state == "ZD003":
-        return EmbeddingMismatchError(f"{message}: open the store again; nothing was written")
-    if state == "ZD004":
-        return ConfigError(message)
-    if state == "ZD005":
-        return ConflictError(f"{message}: back-fill them first, by zerda_pg.reembed")
-    if state == "ZD006":
-        return ConflictError(
-            f"{message}: write that one again by if_exists='replace', or invalidate it"
-        )
-    if state == "ZD007":
-        return AccessDeniedError(f"{message}: a scope without user_id may change it")
-    if state in _COLLISION:
-        return CollisionError(f"concurrent writes kept colliding ({message}): try again")
-    if state == "57014":
-        return DatabaseUnavailableError(
-            "the statement took longer than statement_timeout (of upkeep: maintenance_timeout) "
-            "and was cancelled"
-        )
-    if state in _FULL:
-        return DatabaseUnavailableError(f"the database has no room left ({message})")
-    if state == "42501":
-        return AccessDeniedError(f"{message}: grant the role what zerda_pg needs")
-    if state == "25006":
-        return AccessDeniedError(
-            "the database is read-only here (a replica?): write to the primary"
-        )
-    if state in {"3F000", "42P01", "42883", "42703"}:
-        return SchemaOutdatedError(f"{message}: run `zerda-pg migrate`")
-    if state in {"28P01", "28000"}:
-        return AccessDeniedError(f"the database refused the login: {message}")
-    if state == "3D000":
-        return ConfigError(f"{message}: create it, or correct the database URL")
-    if (
-        state in _UNAVAILABLE
-        or state.startswith("08")
-        or error.connection_invalidated
-        or (not state and isinstance(error, OperationalError | InterfaceError))
-    ):
-        lines = [message or line for line in str(original).strip().splitlines()]
-        kind = BrokenConnectionError if error.connection_invalidated else DatabaseUnavailableError
-        detail = lines[0] if lines else "no answer"
-        if "startup parameter" in detail:  # PgBouncer's words: it gives no SQLSTATE
-            detail += " (a pooler? open the store with prepare=False)"
-        return kind(
-            f"the database cannot be reached ({detail}): see that it runs, and that the URL is "
-            "right (url=, --url or ZERDA_PG_URL)"
-        )
-    if not state and isinstance(error, ProgrammingError):
-        return ConfigError(f"the database URL has an {original}")  # names the option, not its value
-    if state:
-        # the server's own words may quote what was written
-        return ZerdaError(f"the database refused the statement (SQLSTATE {state})")
-    return error

@@ -17,7 +17,8 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from zerda_pg.config import MAINTENANCE_SECONDS, Settings
-from zerda_pg.db.engine import admin_engine, parse_url, translated
+from zerda_pg.db.engine import admin_engine, parse_url
+from zerda_pg.db.failures import translated
 from zerda_pg.db.isolation import SETTLING_SECONDS, enforce_isolation, prepare_isolation
 from zerda_pg.db.schema import HEAD, SCHEMA, metadata
 from zerda_pg.errors import (

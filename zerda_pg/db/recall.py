@@ -182,7 +182,7 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         sizes=sizes,
         heads=list(columns["head"]),
         term_idf=np.array([term[4] for term in tested], dtype=np.float64),
-        matched=_bits(columns["matched"], len(tested)),
+        matched=_bits(columns["matched"], len(tested), len(rows)),
         links=_links(columns["seeds"], columns["steps"], row_of),
         successors=_successors(told.get("replacements") or [], row_of),
         vectors=_Vectors(
@@ -246,10 +246,10 @@ def _successors(links: Sequence[tuple[str, str]], row_of: dict[str, int]) -> lis
     return pairs
 
 
-def _bits(sets: Sequence[int], terms: int) -> NDArray[np.bool_]:
-    """(t, n) from a set of terms for each row, as bits in the order of the terms."""
+def _bits(sets: Sequence[int], terms: int, count: int) -> NDArray[np.bool_]:
+    """(t, n) from a set of terms for each of n rows, as bits in the order of the terms."""
     if not terms:
-        return np.zeros((0, len(sets)), dtype=np.bool_)
+        return np.zeros((0, count), dtype=np.bool_)
     places = np.arange(terms, dtype=np.int64)[:, None]
     return (np.array(sets, dtype=np.int64)[None, :] >> places & 1).astype(np.bool_)
 

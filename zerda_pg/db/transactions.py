@@ -11,8 +11,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from zerda_pg.db.engine import PLAIN_FORMS, BrokenConnectionError, CollisionError
+from zerda_pg.db.engine import PLAIN_FORMS
 from zerda_pg.db.facts import DatabaseFacts
+from zerda_pg.db.failures import BrokenConnectionError, CollisionError
 from zerda_pg.db.isolation import BOUND, LOOK_SECONDS
 from zerda_pg.errors import AccessDeniedError, DatabaseUnavailableError, ZerdaError
 

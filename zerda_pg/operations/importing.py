@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from zerda_pg.core import Core
 from zerda_pg.db import links, maintenance, reads, writes
-from zerda_pg.db.engine import sqlstate
+from zerda_pg.db.failures import sqlstate
 from zerda_pg.errors import AlreadyExistsError, NotFoundError, ZerdaError
 from zerda_pg.ids import check_id
 from zerda_pg.operations import restoring

@@ -16,8 +16,8 @@ from zerda_pg.clock import instant, parse_time
 from zerda_pg.core import Core
 from zerda_pg.db import maintenance, models, portable
 from zerda_pg.db.changes import begin_write, record_changes
-from zerda_pg.db.engine import sqlstate
 from zerda_pg.db.facts import Model
+from zerda_pg.db.failures import sqlstate
 from zerda_pg.db.models import Unembedded
 from zerda_pg.db.portable import SECTIONS
 from zerda_pg.db.schema import LANGUAGES
