@@ -69,6 +69,14 @@ def in_turns(paired: dict[str, dict[str, float]]) -> str:
     return "; ".join([*shown, f"recording accesses {recording:.2f} times"])
 
 
+PLOTTED: tuple[tuple[str, Callable[[dict[str, Any]], float]], ...] = (
+    ("bulk, rows a second", lambda r: r["bulk_rows_per_second"]),
+    ("single write, ms", lambda r: r["write_ms"]["p50"]),
+    ("dense search, ms (log)", lambda r: r["dense_ms"]["p50"]),
+    ("recall@10", lambda r: r["recall_at_10"]),
+)
+
+
 def plot(whole: dict[str, Any], file: Path) -> None:
     """Bars of the medians, if matplotlib is installed."""
     try:
@@ -76,10 +84,13 @@ def plot(whole: dict[str, Any], file: Path) -> None:
     except ImportError:
         return
     systems = {k: v for k, v in whole["systems"].items() if "error" not in v}
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.5))
-    for axis, (title, value_of) in zip(axes, COLUMNS[:3], strict=True):
+    figure, axes = plt.subplots(1, len(PLOTTED), figsize=(12, 3), sharey=True)
+    for axis, (title, value_of) in zip(axes, PLOTTED, strict=True):
         axis.barh(list(systems), [value_of(result) for result in systems.values()])
-        axis.set_title(title)
-        axis.invert_yaxis()
+        axis.set_title(title, fontsize=10)
+        if "log" in title:
+            axis.set_xscale("log")
+            axis.set_xlim(left=0.1)
+    axes[0].invert_yaxis()
     figure.tight_layout()
-    figure.savefig(file, dpi=120)
+    figure.savefig(file, dpi=110)
