@@ -17,7 +17,7 @@ from zerda_pg.db.engine import async_engine, local_settings, shown_url
 from zerda_pg.driver import AsyncDriver
 from zerda_pg.embedding.protocol import Embedder
 from zerda_pg.errors import ConfigError
-from zerda_pg.opening import Opening
+from zerda_pg.opening import Opening, url_of
 from zerda_pg.operations import listing, maintaining
 from zerda_pg.scope import Scope
 from zerda_pg.scoped import Memory
@@ -135,15 +135,14 @@ class AsyncMemoryStore:
     `async with AsyncMemoryStore.open() as store:`; in a server, in its lifespan, after a fork.
     """
 
-    def __init__(
-        self, open_core: Callable[[], Opening], engine_of: Callable[[Opening], AsyncEngine],
-        *, owned: bool, settings: str,
-    ) -> None:  # fmt: skip
-        self._open_core = open_core
-        self._engine_of = engine_of
-        self._owned = owned
-        self._settings = settings
-        self._opened: tuple[Core, AsyncDriver, EmbeddedServer | None] | None = None
+    _open_core: Callable[[], Opening]
+    _engine_of: Callable[[Opening], AsyncEngine]
+    _owned: bool
+    _settings: str
+    _opened: tuple[Core, AsyncDriver, EmbeddedServer | None] | None
+
+    def __init__(self, *_given: object, **_named: object) -> None:
+        raise TypeError("a store is opened: async with AsyncMemoryStore.open(url) as store")
 
     @classmethod
     def open(
@@ -167,7 +166,7 @@ class AsyncMemoryStore:
         def open_core() -> Opening:
             return Opening(
                 url=url,
-                engine_url=None if engine is None else engine.url,
+                engine_url=url_of(engine),
                 embedder=embedder,
                 migrate=migrate,
                 language=language,
@@ -187,7 +186,10 @@ class AsyncMemoryStore:
             )
 
         settings = local_settings(statement_timeout, prepare=prepare or engine is not None)
-        return cls(open_core, engine_of, owned=engine is None, settings=settings)
+        store = cls.__new__(cls)
+        store._open_core, store._engine_of = open_core, engine_of
+        store._owned, store._settings, store._opened = engine is None, settings, None
+        return store
 
     async def __aenter__(self) -> Self:
         # starting a server and migrating block, so they run in a thread

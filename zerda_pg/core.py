@@ -163,7 +163,7 @@ class Core:
         """
         try:
             vector = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{name} must be a list of numbers") from error
         dimensions = self._model.dimensions if self._model else self.embedder.dimensions
         if vector.shape != (dimensions,):

@@ -18,7 +18,24 @@ from zerda_pg.embedding.protocol import Embedder
 from zerda_pg.steps import Steps, read, within
 from zerda_pg.tokens import TokenCounter
 
-__all__ = ["Opening"]
+__all__ = ["Opening", "url_of"]
+
+
+def url_of(engine: object) -> URL | None:
+    """The database of a caller's engine; None: there is no engine.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if engine is None:
+        return None
+    url = getattr(engine, "url", None)
+    if not isinstance(url, URL):
+        raise ValueError(
+            f"engine must be a SQLAlchemy engine, got {type(engine).__name__}: a URL is given "
+            "without a name, open(url)"
+        )
+    return url
 
 
 class Opening:

@@ -27,7 +27,7 @@ from zerda_pg.operations import (
 )
 from zerda_pg.operations.contexts import PackingOptions
 from zerda_pg.operations.lines import Source
-from zerda_pg.operations.search_options import SearchOptions
+from zerda_pg.operations.search_options import SearchOptions, options_of
 from zerda_pg.operations.writing import Progress
 from zerda_pg.results import AddResult, Change, Context, Hits, Neighbour, Page
 from zerda_pg.scope import Scope
@@ -469,7 +469,7 @@ class Memory:
 
     def search_many(self, /, queries: Sequence[str], **same: Any) -> list[Hits]:
         """`search` for several queries at once, with `search`'s other arguments."""
-        options = SearchOptions(**same)
+        options = options_of("search_many", ("queries",), same)
         return self._driver.run(recalling.search_many(self._core, self.scope, queries, options))
 
     def build_context(
@@ -495,13 +495,14 @@ class Memory:
             packing: `value` (score against length), `skip`, `stop` or `optimal`.
             render: `transcript`, `sections`, `plain`, or a function from entries to text.
             count_tokens: Default: the store's counter.
-            search: `search`'s other arguments.
+            search: `search`'s other arguments; in place of `k` there is `top_k`.
 
         Raises:
             InvalidContentError: If the task is empty or no text.
             ValueError: Naming the argument that is wrong.
         """
-        options = SearchOptions(ranker=ranker, **search)
+        own = "task token_budget top_k packing render count_tokens".split()
+        options = options_of("build_context", own, {"ranker": ranker} | search)
         wanted = PackingOptions(
             token_budget=token_budget,
             top_k=top_k,
@@ -521,7 +522,7 @@ class Memory:
             id: An entry: why it did or did not come up.
             same: `search`'s other arguments.
         """
-        options = SearchOptions(**({"record_access": False} | same))
+        options = options_of("explain", ("task", "id"), {"record_access": False} | same)
         return self._driver.run(
             contexts.explain(self._core, self.scope, task, options, entry_id=id)
         )

@@ -14,7 +14,7 @@ from zerda_pg.db.embedded import EmbeddedServer
 from zerda_pg.db.engine import local_settings, shown_url, sync_engine
 from zerda_pg.driver import SyncDriver
 from zerda_pg.embedding.protocol import Embedder
-from zerda_pg.opening import Opening
+from zerda_pg.opening import Opening, url_of
 from zerda_pg.operations import listing, maintaining
 from zerda_pg.scope import Scope
 from zerda_pg.scoped import Memory
@@ -33,10 +33,12 @@ class MemoryStore:
     open a new one in the child.
     """
 
-    def __init__(self, core: Core, driver: SyncDriver, server: EmbeddedServer | None) -> None:
-        self._core = core
-        self._driver = driver
-        self._server = server
+    _core: Core
+    _driver: SyncDriver
+    _server: EmbeddedServer | None
+
+    def __init__(self, *_given: object, **_named: object) -> None:
+        raise TypeError("a store is opened: MemoryStore.open(url), or open() for the default one")
 
     @classmethod
     def open(
@@ -85,7 +87,7 @@ class MemoryStore:
         """
         opening = Opening(
             url=url,
-            engine_url=None if engine is None else engine.url,
+            engine_url=url_of(engine),
             embedder=embedder,
             migrate=migrate,
             language=language,
@@ -110,7 +112,9 @@ class MemoryStore:
             except BaseException:
                 driver.close()
                 raise
-        return cls(opening.core, driver, opening.server)
+        store = cls.__new__(cls)
+        store._core, store._driver, store._server = opening.core, driver, opening.server
+        return store
 
     @property
     def url(self) -> str:

@@ -31,6 +31,19 @@ def test_a_database(run: CommandLine, empty_database: str) -> None:
     assert "exclude" in run.plain("migrate", "--rls", "--check", code=2).err
 
 
+def test_the_roles_of_a_schema_that_is_there(run: CommandLine, empty_database: str) -> None:
+    told = run.plain("migrate", "--rls", "--url", empty_database).out
+    assert "migrate --roles" in told
+    script = run.plain("migrate", "--roles").out
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        for _ in range(2):  # it may be run again
+            connection.execute(script.encode())
+        connection.execute("SET ROLE zerda_agent")
+        assert connection.execute("SELECT count(*) FROM zerda.entries").fetchone() == (0,)
+    for other in ("--sql", "--rls", "--check"):
+        assert "alone" in run.plain("migrate", "--roles", other, code=2).err
+
+
 def test_the_script(run: CommandLine, empty_database: str) -> None:
     """Schema, policies and roles, as an administrator runs it."""
     script = run.plain("migrate", "--sql", "--rls").out

@@ -12,6 +12,7 @@ from drivers import opened
 
 from zerda_pg import MemoryStore
 from zerda_pg.core import Core
+from zerda_pg.db.guarded import LONGEST_PREPARED, MOST_PREPARED
 from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, read
 
@@ -85,6 +86,49 @@ def test_one_large_tenant_beside_thousands_of_one_memory(
 def plan_cache_mode(core: Core, scope: Scope) -> Steps[str]:
     """Of a connection of the store's."""
     return read(lambda c: str(c.exec_driver_sql("SHOW plan_cache_mode").scalar_one()))
+
+
+def prepared(core: Core, scope: Scope) -> Steps[list[int]]:
+    """Lengths of the statements that a connection keeps prepared."""
+    lengths = "SELECT length(statement) FROM pg_prepared_statements"
+    return read(lambda c: list(c.exec_driver_sql(lengths).scalars()))
+
+
+def test_what_a_connection_keeps_is_bounded(kind: str, database: str) -> None:
+    with opened(kind, database, pool_size=1) as store:
+        memory = store.tenant("acme")
+        memory.add("deploy on friday", kind="plan", tags=["a"])
+        for count in (2, 3, 50):
+            assert len(memory.search_many(["deploy"] * count, record_access=False)) == count
+        assert max(memory.perform(prepared)) <= LONGEST_PREPARED
+        conditions = {
+            "kinds": ["a"], "tags_any": ["a"], "tags_all": ["a"], "session_id": "a",
+            "user_id": "a", "agent_id": "a",
+        }  # fmt: skip
+        for number in range(2 ** len(conditions)):  # each with a statement of its own
+            given = {name: value for n, (name, value) in enumerate(conditions.items())
+                     if number >> n & 1}  # fmt: skip
+            memory.search("deploy", filter=given, record_access=False)
+        assert len(memory.perform(prepared)) <= MOST_PREPARED
+
+
+def test_a_schema_that_is_changed_under_a_store(
+    kind: str, database: str, admin: psycopg.Connection
+) -> None:
+    """What a connection has prepared may fit no more: it is prepared anew, unseen."""
+    with opened(kind, database, pool_size=1) as store:
+        memory = store.tenant("acme")
+        memory.add("deploy on friday", id="e")
+        for wide in ("bigint", "integer"):
+            assert memory.get("e") is not None
+            assert len(memory.entries()) == 1
+            admin.execute(f"ALTER TABLE zerda.entries ALTER COLUMN version TYPE {wide}".encode())
+            entry = memory.get("e")
+            assert entry is not None
+            assert entry.content == "deploy on friday"
+            assert len(memory.entries()) == 1
+            assert memory.update("e", importance=0.9).importance == 0.9
+            assert len(memory.search("deploy")) == 1
 
 
 def test_plans_are_kept_unless_citus_is_there(

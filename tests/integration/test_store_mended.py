@@ -116,6 +116,9 @@ def test_a_memory_far_beyond_the_budget_is_shown_in_part(memory: Memory) -> None
         (lambda m: m.build_context("x", count_tokens=lambda _: -1), "count_tokens must give"),
         (lambda m: m.build_context("x", count_tokens=lambda _: float("nan")), "count_tokens must"),
         (lambda m: m.forget("zzz"), "config must be"),
+        (lambda m: m.add("x", expires_at=3600), "expires_at must be a datetime"),
+        (lambda m: m.update("there", expires_at=3600.0), "expires_at must be a datetime"),
+        (lambda m: m.search("x", embedding=[10**400] * 384), "embedding must be"),
     ],
 )
 def test_wrong_arguments_are_named(memory: Memory, call: Any, said: str) -> None:
@@ -124,6 +127,28 @@ def test_wrong_arguments_are_named(memory: Memory, call: Any, said: str) -> None
         call(memory)
     assert memory.count() == 1
     assert isinstance(memory.forget(ForgettingConfig(), dry_run=True), dict)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda m: m.build_context("x", budget=5), r"build_context\(\) has no argument 'budget'"),
+        (lambda m: m.build_context("x", k=5), r"build_context\(\) has no argument 'k'.* top_k"),
+        (lambda m: m.search_many(["x"], limit=5), r"search_many\(\) has no argument 'limit'"),
+        (lambda m: m.explain("x", top_k=5), r"explain\(\) has no argument 'top_k'"),
+        (lambda m: MemoryStore("postgresql://"), r"MemoryStore\.open\(url\)"),
+        (lambda m: AsyncMemoryStore(), r"AsyncMemoryStore\.open\(url\)"),
+    ],
+)
+def test_arguments_that_there_are_not(memory: Memory, call: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        call(memory)
+
+
+def test_an_engine_that_is_none() -> None:
+    for engine in ("postgresql://", 5):
+        with pytest.raises(ValueError, match=r"^engine must be a SQLAlchemy engine"):
+            MemoryStore.open(engine=engine)  # type: ignore[arg-type]
 
 
 def test_a_cancelled_call_gives_its_connection_back(database: str) -> None:

@@ -32,19 +32,24 @@ def migrate(
             help="Set row-level security up too; with --sql also the roles that it is for.",
         ),
     ] = False,
+    roles: Annotated[
+        bool,
+        Option("--roles", help="Print the SQL of those roles alone, for a schema that is there."),
+    ] = False,
 ) -> int:
     """Bring the schema to this package's version."""
     if check and rls:
         raise BadParameter("--check and --rls exclude each other")
     if check and sql:
         raise BadParameter("--check and --sql exclude each other")
-    if sql:
+    if roles and (check or sql or rls):
+        raise BadParameter("--roles stands alone")
+    if sql or roles:
+        from zerda_pg.db.isolation import isolation_script, roles_script
         from zerda_pg.db.migrations import offline_script
 
-        script = offline_script()
+        script = roles_script() if roles else offline_script()
         if rls:
-            from zerda_pg.db.isolation import isolation_script, roles_script
-
             script += f"\n{roles_script()}\n{isolation_script()}"
         if call.json:
             from zerda_pg.cli.printing import emit
@@ -74,6 +79,8 @@ def migrate(
         status, told = "created", f"created the schema ({HEAD})"
     else:
         status, told = "migrated", f"brought the schema from {before} to {HEAD}"
+    if rls:
+        told += "; row-level security is set up: its roles are in `zerda-pg migrate --roles`"
     if call.json:
         printing.emit({"schema": HEAD, "status": status})
     else:

@@ -23,7 +23,7 @@ from zerda_pg.errors import (
     ZerdaError,
 )
 
-__all__ = ["BrokenConnectionError", "CollisionError", "sqlstate", "translated"]
+__all__ = ["BrokenConnectionError", "CollisionError", "is_stale_plan", "sqlstate", "translated"]
 
 _UNAVAILABLE = {"57P01", "57P02", "57P03", "57P05", "53300", "08000", "08001", "08003", "08006"}
 _FULL = {"53100", "53200"}
@@ -83,6 +83,12 @@ def sqlstate(error: ZerdaError) -> str:
     return getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) or ""
 
 
+def is_stale_plan(error: DBAPIError) -> bool:
+    """Whether what was prepared fits the tables no more; then nothing was done."""
+    words = getattr(getattr(error.orig, "diag", None), "message_primary", None) or ""
+    return getattr(error.orig, "sqlstate", None) == "0A000" and "cached plan" in words
+
+
 def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
     original = error.orig
     if isinstance(original, NoAnswerError):
@@ -110,6 +116,8 @@ def _translate(error: DBAPIError) -> ZerdaError | DBAPIError:
         )
     if state == "ZD007":
         return AccessDeniedError(f"{message}: a scope without user_id may change it")
+    if is_stale_plan(error):
+        return CollisionError("the schema was changed meanwhile: try again")
     if state in _COLLISION:
         return CollisionError(f"concurrent writes kept colliding ({message}): try again")
     if state == "57014":

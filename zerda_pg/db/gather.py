@@ -131,7 +131,7 @@ def _statement(criteria: Criteria, shape: GatherShape, vector_schema: str) -> Se
         best.append(
             select(
                 select(dense.c.id, constant("NULL::double precision").label("lexical"))
-                .order_by(dense.c.distance)
+                .order_by(dense.c.distance, dense.c.id)
                 .limit(rows_limit(limits.seeds))
                 .subquery("best_dense")
             )

@@ -381,7 +381,7 @@ def dense_arm(criteria: Criteria, vector_schema: str, arms: Arms) -> CTE:
         )
         .select_from(source)
         .where(*wanted)
-        .order_by(distance)
+        .order_by(distance, v.c.entry_id)  # of equals the same ones, whatever the plan
         .limit(rows_limit(arms.dense))
         .cte("dense")
     )

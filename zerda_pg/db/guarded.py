@@ -37,6 +37,13 @@ LOOK_SECONDS = 0.1
 """How often the clock is looked at while the server is silent."""
 
 
+LONGEST_PREPARED = 30_000
+"""Characters; one search takes half of that, planning it as long as running it."""
+
+MOST_PREPARED = 40
+"""Statements that a connection keeps prepared: of a search with another filter each, a megabyte."""
+
+
 class NoAnswerError(psycopg.OperationalError):
     """The server did not answer in time; the connection was given up."""
 
@@ -61,15 +68,18 @@ def _bounded(
         return result
 
 
-def _asked(cursor: Any, params: Any, prepare: bool | None, binary: bool | None) -> dict[str, Any]:
+def _asked(
+    cursor: Any, query: str, params: Any, prepare: bool | None, binary: bool | None
+) -> dict[str, Any]:
     """How a statement is sent where nobody said how: binary, and prepared at its first use.
 
     Binary results take half as long to read, on both sides. A statement without parameters may be
-    several, which only the text protocol takes, unprepared.
+    several, which only the text protocol takes, unprepared. One of several searches is used for
+    just as many again, and its plan takes the server a megabyte for each.
     """
     single = bool(params)
     if prepare is None and single and cursor.connection.prepare_threshold is not None:
-        prepare = True  # planning the hot statement takes as long as to run it
+        prepare = len(query) <= LONGEST_PREPARED
     return {"prepare": prepare, "binary": single if binary is None else binary}
 
 
@@ -78,7 +88,7 @@ class _BinaryCursor(psycopg.Cursor[Any]):
         self, query: Any, params: Any = None, *, prepare: bool | None = None,
         binary: bool | None = None,
     ) -> Self:  # fmt: skip
-        return super().execute(query, params, **_asked(self, params, prepare, binary))
+        return super().execute(query, params, **_asked(self, query, params, prepare, binary))
 
 
 class _BinaryAsyncCursor(psycopg.AsyncCursor[Any]):
@@ -86,7 +96,7 @@ class _BinaryAsyncCursor(psycopg.AsyncCursor[Any]):
         self, query: Any, params: Any = None, *, prepare: bool | None = None,
         binary: bool | None = None,
     ) -> Self:  # fmt: skip
-        return await super().execute(query, params, **_asked(self, params, prepare, binary))
+        return await super().execute(query, params, **_asked(self, query, params, prepare, binary))
 
 
 class GuardedConnection(psycopg.Connection[Any]):
@@ -123,6 +133,7 @@ def read_binary(raw: Any) -> None:
     """Have a connection's results come in binary form."""
     asynchronous = isinstance(raw, psycopg.AsyncConnection)
     raw.cursor_factory = _BinaryAsyncCursor if asynchronous else _BinaryCursor
+    raw.prepared_max = MOST_PREPARED
 
 
 _USABLE = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from zerda_pg.db.engine import PLAIN_FORMS
 from zerda_pg.db.facts import DatabaseFacts
-from zerda_pg.db.failures import BrokenConnectionError, CollisionError
+from zerda_pg.db.failures import BrokenConnectionError, CollisionError, is_stale_plan
 from zerda_pg.db.isolation import BOUND, LOOK_SECONDS
 from zerda_pg.errors import AccessDeniedError, DatabaseUnavailableError, ZerdaError
 
@@ -121,7 +122,12 @@ class Attempts:
     def run(self, call: Callable[[Connection], Any], connection: Connection) -> Any:
         """Do the work, noting how far it has come."""
         self._begun, self._done = True, False
-        result = call(connection)
+        try:
+            result = call(connection)
+        except DBAPIError as error:
+            if is_stale_plan(error):
+                connection.invalidate()  # the others that it has prepared may be as old
+            raise
         self._done = True
         return result
 

@@ -18,6 +18,7 @@ from zerda_pg.filters import Filter
 from zerda_pg.ids import check_id
 from zerda_pg.operations.packer import Packer, PackingOptions, worth_by_rank
 from zerda_pg.operations.recalling import (
+    LEAST_LOOKED_AT,
     Recalled,
     Timer,
     recalled,
@@ -68,6 +69,8 @@ def build_context(
         return _worth_fetching(gathered, ranking, options, packing, estimated=not foreign)
 
     room = min(packing.token_budget // TOKENS_EACH, MOST)
+    if options.mode != "hybrid":  # whose arms bring so many of themselves: short ones fit as well
+        room = max(room, LEAST_LOOKED_AT)
     found, question, timer = yield from recalled(
         core, scope, task, options, wanted=room, choose=choose
     )

@@ -126,6 +126,11 @@ def expiry(value: object) -> datetime | None:
             return datetime.now(UTC) + value
         except OverflowError as error:
             raise ValueError(f"expires_at lies beyond the year 9999: {value}") from error
+    if isinstance(value, int | float):  # of what: an hour from now, or seconds since 1970?
+        raise ValueError(
+            f"expires_at must be a datetime, ISO text or a timedelta, got {value}: for so many "
+            "seconds from now give timedelta(seconds=…)"
+        )
     return None if value is None else parse_time(value, "expires_at")
 
 

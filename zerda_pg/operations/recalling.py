@@ -34,6 +34,7 @@ from zerda_pg.steps import Steps, background, embed_query, read
 from zerda_pg.text import check_text
 
 __all__ = [
+    "LEAST_LOOKED_AT",
     "Recalled",
     "Timer",
     "recalled",

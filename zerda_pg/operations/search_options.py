@@ -18,7 +18,7 @@ from zerda_pg.scoring.rankers import CompositeRanker, FusionRanker, KindPriorRan
 from zerda_pg.scoring.rerank_config import memory_rerank_config
 from zerda_pg.scoring.signals import Ranker
 
-__all__ = ["SearchOptions", "ranker_name", "ranker_of"]
+__all__ = ["SearchOptions", "options_of", "ranker_name", "ranker_of"]
 
 MAX_K = 1000
 """Most hits of one search: a listing is `entries`."""
@@ -70,6 +70,27 @@ class SearchOptions:
             known_at=self.known_at,
             now=self.now,
         )
+
+
+def options_of(call: str, own: Sequence[str], given: Mapping[str, Any]) -> SearchOptions:
+    """What a call was given for its search.
+
+    Args:
+        call: Its name.
+        own: What it takes beside, and in place of `search`'s arguments.
+        given: The rest.
+
+    Raises:
+        TypeError: If it takes no argument of that name.
+    """
+    known = list(SearchOptions.__dataclass_fields__)
+    if "top_k" in own:
+        known.remove("k")
+    if unknown := [name for name in given if name not in known]:
+        raise TypeError(
+            f"{call}() has no argument {unknown[0]!r}: it takes {', '.join([*own, *known])}"
+        )
+    return SearchOptions(**given)
 
 
 def ranker_of(ranker: Ranker | str, mode: str) -> Ranker:

@@ -28,7 +28,7 @@ FROM postings GROUP BY postings.lexeme) AS frequency ON frequency.lexeme = drive
 dense AS 
 (SELECT v.entry_id AS id, v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) AS distance, true AS exact 
 FROM zerda.embeddings AS v 
-WHERE v.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (v.expires_at IS NULL OR v.expires_at > now()) AND (v.valid_from IS NULL OR v.valid_from <= now()) AND (v.status = 'active' AND (v.valid_to IS NULL OR v.valid_to > now()) OR v.status = 'superseded' AND v.valid_to > now()) AND v.model_id = %(model)s::INTEGER ORDER BY v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec) 
+WHERE v.tenant_id = %(tenant)s::VARCHAR COLLATE "C" AND (v.expires_at IS NULL OR v.expires_at > now()) AND (v.valid_from IS NULL OR v.valid_from <= now()) AND (v.status = 'active' AND (v.valid_to IS NULL OR v.valid_to > now()) OR v.status = 'superseded' AND v.valid_to > now()) AND v.model_id = %(model)s::INTEGER ORDER BY v.embedding OPERATOR(public.<=>) CAST(%(query_vector)s AS public.halfvec), v.entry_id 
  LIMIT 100), 
 matched AS 
 (SELECT postings.id AS id, sum(idf.idf) AS lexical, bit_or(CAST(1 AS BIGINT) << CAST(idf.place - 1 AS INTEGER)) AS matched 
@@ -49,7 +49,7 @@ FROM (SELECT lexical.id AS id, lexical.lexical AS lexical
 FROM lexical ORDER BY lexical.lexical DESC, lexical.id 
  LIMIT 24) AS best_lexical UNION ALL SELECT best_dense.id AS id, best_dense.lexical AS lexical 
 FROM (SELECT dense.id AS id, NULL::double precision AS lexical 
-FROM dense ORDER BY dense.distance 
+FROM dense ORDER BY dense.distance, dense.id 
  LIMIT 24) AS best_dense) AS either GROUP BY either.id), 
 seated AS 
 (SELECT seeds.id AS id, seeds.lexical AS lexical, seat.session_id AS session_id, seat.created_at AS created_at 
