@@ -12,7 +12,7 @@ from drivers import opened
 
 from zerda_pg import MemoryStore
 from zerda_pg.core import Core
-from zerda_pg.db.guarded import LONGEST_PREPARED, MOST_PREPARED
+from zerda_pg.db.guarded import MOST_PREPARED, PREPARED_AT_ONCE
 from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, read
 
@@ -100,7 +100,7 @@ def test_what_a_connection_keeps_is_bounded(kind: str, database: str) -> None:
         memory.add("deploy on friday", kind="plan", tags=["a"])
         for count in (2, 3, 50):
             assert len(memory.search_many(["deploy"] * count, record_access=False)) == count
-        assert max(memory.perform(prepared)) <= LONGEST_PREPARED
+        assert max(memory.perform(prepared)) <= PREPARED_AT_ONCE
         conditions = {
             "kinds": ["a"], "tags_any": ["a"], "tags_all": ["a"], "session_id": "a",
             "user_id": "a", "agent_id": "a",

@@ -37,8 +37,8 @@ LOOK_SECONDS = 0.1
 """How often the clock is looked at while the server is silent."""
 
 
-LONGEST_PREPARED = 30_000
-"""Characters; one search takes half of that, planning it as long as running it."""
+PREPARED_AT_ONCE = 30_000
+"""Characters up to which; one search takes half of that, planning it as long as running it."""
 
 MOST_PREPARED = 40
 """Statements that a connection keeps prepared: of a search with another filter each, a megabyte."""
@@ -74,12 +74,13 @@ def _asked(
     """How a statement is sent where nobody said how: binary, and prepared at its first use.
 
     Binary results take half as long to read, on both sides. A statement without parameters may be
-    several, which only the text protocol takes, unprepared. One of several searches is used for
-    just as many again, and its plan takes the server a megabyte for each.
+    several, which only the text protocol takes, unprepared. One of several searches, whose plan
+    takes the server a megabyte for each, is prepared when it has been used five times, as psycopg
+    does it.
     """
     single = bool(params)
-    if prepare is None and single and cursor.connection.prepare_threshold is not None:
-        prepare = len(query) <= LONGEST_PREPARED
+    if prepare is None and single and len(query) <= PREPARED_AT_ONCE:
+        prepare = True if cursor.connection.prepare_threshold is not None else None
     return {"prepare": prepare, "binary": single if binary is None else binary}
 
 
