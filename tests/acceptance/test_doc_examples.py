@@ -22,6 +22,7 @@ EXPECTED = {
     "docs/backup.md": ["1 created, 0 kept, []", "0 expired in 2 tenants"],
     "docs/change-feed.md": ["created office", "updated office"],
     "docs/models.md": ["1 True", "back to", "The office is in Porto", "1 vector dropped"],
+    "docs/recall.md": ["[]"],
     "docs/scaling.md": ["True"],
     "docs/store.md": ["created", "office-2\noffice-1", "Ines is away", "green build"],
 }
