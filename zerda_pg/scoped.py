@@ -490,12 +490,12 @@ class Memory:
         Args:
             task: What the agent is about to do.
             token_budget: Greatest number of tokens of the text.
-            top_k: Most memories; None: as many as fit.
+            top_k: Most memories; None: `k` where that is given, else as many as fit.
             ranker: `default`, `composite`, `fusion`, `kind_prior` or an object.
             packing: `value` (score against length), `skip`, `stop` or `optimal`.
             render: `transcript`, `sections`, `plain`, or a function from entries to text.
             count_tokens: Default: the store's counter.
-            search: `search`'s other arguments; in place of `k` there is `top_k`.
+            search: `search`'s other arguments.
 
         Raises:
             InvalidContentError: If the task is empty or no text.
@@ -505,7 +505,7 @@ class Memory:
         options = options_of("build_context", own, {"ranker": ranker} | search)
         wanted = PackingOptions(
             token_budget=token_budget,
-            top_k=top_k,
+            top_k=options.k if top_k is None and "k" in search else top_k,
             packing=packing,
             render=render,
             count_tokens=count_tokens,

@@ -133,7 +133,6 @@ def test_wrong_arguments_are_named(memory: Memory, call: Any, said: str) -> None
     ("call", "said"),
     [
         (lambda m: m.build_context("x", budget=5), r"build_context\(\) has no argument 'budget'"),
-        (lambda m: m.build_context("x", k=5), r"build_context\(\) has no argument 'k'.* top_k"),
         (lambda m: m.search_many(["x"], limit=5), r"search_many\(\) has no argument 'limit'"),
         (lambda m: m.explain("x", top_k=5), r"explain\(\) has no argument 'top_k'"),
         (lambda m: MemoryStore("postgresql://"), r"MemoryStore\.open\(url\)"),
@@ -143,6 +142,13 @@ def test_wrong_arguments_are_named(memory: Memory, call: Any, said: str) -> None
 def test_arguments_that_there_are_not(memory: Memory, call: Any, said: str) -> None:
     with pytest.raises(TypeError, match=said):
         call(memory)
+
+
+def test_k_of_a_context_is_its_top_k(memory: Memory) -> None:
+    memory.add_many([{"content": f"the harbour log, page {n}"} for n in range(9)])
+    assert len(memory.build_context("harbour log", k=3).entries) == 3
+    assert len(memory.build_context("harbour log", k=3, top_k=5).entries) == 5
+    assert len(memory.build_context("harbour log").entries) == 9
 
 
 def test_an_engine_that_is_none() -> None:

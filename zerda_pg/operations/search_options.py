@@ -77,15 +77,13 @@ def options_of(call: str, own: Sequence[str], given: Mapping[str, Any]) -> Searc
 
     Args:
         call: Its name.
-        own: What it takes beside, and in place of `search`'s arguments.
+        own: What it takes beside `search`'s arguments.
         given: The rest.
 
     Raises:
         TypeError: If it takes no argument of that name.
     """
     known = list(SearchOptions.__dataclass_fields__)
-    if "top_k" in own:
-        known.remove("k")
     if unknown := [name for name in given if name not in known]:
         raise TypeError(
             f"{call}() has no argument {unknown[0]!r}: it takes {', '.join([*own, *known])}"
