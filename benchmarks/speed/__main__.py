@@ -14,11 +14,8 @@ import os
 import platform
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,7 @@ import psycopg
 from benchmarks.speed import data as datasets
 from benchmarks.speed import report
 from benchmarks.speed.by_hand import ByHand
-from benchmarks.speed.measure import WARM_UP, K, Timings, measure
+from benchmarks.speed.measure import K, in_turns, measure
 from benchmarks.speed.ours import Ours
 from zerda_pg.testing import database_server, temporary_database
 
@@ -77,43 +74,37 @@ def own_results(data: datasets.Data) -> tuple[dict[str, dict[str, Any]], dict[st
         alone = ByHand(other, model_id=1)
         found["by_hand"] = measure(alone, data, other) | {"database_mb": size_of(other)}
         alone.close()
-        paired = in_turns(ours, hand, data)
+        paired = beside(ours, hand, data)
         hand.close()
         ours.close()
     return found, paired
 
 
-def in_turns(ours: Ours, hand: ByHand, data: datasets.Data) -> dict[str, dict[str, float]]:
-    """Each call of one beside that of the other, so that noise hits both.
-
-    Who asks second finds the tenant's vectors in the processor's cache, so they take turns.
-    """
-    seconds: dict[str, list[float]] = {}
-    for n in range(len(data.query_texts)):
-        tenant, text, vector = data.query_tenants[n], data.query_texts[n], data.query_vectors[n]
-        pairs: list[list[tuple[str, Callable[[], Any]]]] = [
-            [
-                ("dense", partial(ours.dense, tenant, vector, K)),
-                ("dense by hand", partial(hand.dense, tenant, vector, K)),
-            ],
-            [
-                ("hybrid", partial(ours.hybrid, tenant, text, vector, K)),
-                ("hybrid by hand", partial(hand.candidates, tenant, text, vector, K)),
-                ("hybrid, recording", partial(ours.hybrid, tenant, text, vector, K, record=True)),
-            ],
-            [
-                ("write", partial(ours.write, "paired", n, text, vector)),
-                ("write by hand", partial(hand.write, "paired", len(data) + n, text, vector)),
-            ],
-        ]
-        for calls in pairs:
-            for name, call in calls if n % 2 else reversed(calls):
-                start = time.perf_counter()
-                call()
-                seconds.setdefault(name, []).append(time.perf_counter() - start)
-                # what is recorded in the background would be counted as the next call's time
-                ours.store.flush()
-    return {name: asdict(Timings.of(values[WARM_UP:])) for name, values in seconds.items()}
+def beside(ours: Ours, hand: ByHand, data: datasets.Data) -> dict[str, dict[str, float]]:
+    """Our calls and the same by hand, in turns."""
+    tenants, texts, vectors = data.query_tenants, data.query_texts, data.query_vectors
+    groups: list[dict[str, Callable[[int], Any]]] = [
+        {
+            "dense": lambda n: ours.dense(tenants[n], vectors[n], K),
+            "dense by hand": lambda n: hand.dense(tenants[n], vectors[n], K),
+        },
+        {
+            "hybrid": lambda n: ours.hybrid(tenants[n], texts[n], vectors[n], K),
+            "hybrid by hand": lambda n: hand.candidates(tenants[n], texts[n], vectors[n], K),
+            "hybrid, recording": lambda n: ours.hybrid(
+                tenants[n], texts[n], vectors[n], K, record=True
+            ),
+        },
+        {
+            "write": lambda n: ours.write("paired", n, texts[n], vectors[n]),
+            "write by hand": lambda n: hand.write("paired", len(data) + n, texts[n], vectors[n]),
+        },
+    ]
+    found: dict[str, dict[str, float]] = {}
+    for calls in groups:
+        # what is recorded in the background would be counted as the next call's time
+        found |= in_turns(calls, range(len(texts)), after=ours.store.flush)
+    return found
 
 
 def peer_result(python: str, name: str, file: Path) -> dict[str, Any]:

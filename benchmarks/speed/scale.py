@@ -15,7 +15,6 @@ import platform
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from benchmarks.speed import data as datasets
 from benchmarks.speed.__main__ import ROOT, size_of
 from benchmarks.speed.by_hand import HYBRID, ByHand
 from benchmarks.speed.data import Data
-from benchmarks.speed.measure import K, Timings, hybrid, vacuum
+from benchmarks.speed.measure import K, hybrid, in_turns, vacuum
 from benchmarks.speed.ours import Ours
 from zerda_pg.db.criteria import Criteria
 from zerda_pg.db.gather import gather_sql
@@ -39,9 +38,6 @@ from zerda_pg.testing import database_server, temporary_database
 
 SMALL = 10_000
 """Entries up to which a tenant counts as small."""
-
-WARM_UP = 10
-"""Calls of each kind that are not counted."""
 
 LENGTHS = (2, 8, 50, 500)
 """Words of the queries that the lexical arm is asked."""
@@ -109,7 +105,7 @@ def small_tenants(ours: Ours, data: Data, small: Ours, few: Data) -> dict[str, A
     return {
         "small_tenant": int(np.median([sizes[data.query_tenants[n]] for n in asked])),
         "small_store_tenant": int(np.median([of_few[tenant] for tenant in few.query_tenants])),
-        **in_turns(calls, range(len(asked))),
+        **in_turns(calls, range(len(asked)), warm_up=10),
     }
 
 
@@ -134,7 +130,7 @@ def measured(ours: Ours, hand: ByHand, data: Data) -> dict[str, Any]:
         "largest_dense_ms": nearest,
         "largest_hnsw_by_hand_ms": hnsw_by_hand(hand, largest, data),
     }
-    found |= in_turns(calls, asked)
+    found |= in_turns(calls, asked, warm_up=10)
     own = np.array(rows[largest])
     truth = [
         set(own[np.argsort(-(data.vectors[own] @ data.query_vectors[n]))[:K]].tolist())
@@ -154,24 +150,7 @@ def measured(ours: Ours, hand: ByHand, data: Data) -> dict[str, Any]:
 
 def percentiles(call: Callable[[int], Any], asked: Sequence[int]) -> dict[str, float]:
     """Milliseconds of calls after ten to warm up, and the longest."""
-    return in_turns({"": call}, asked)[""]
-
-
-def in_turns(
-    calls: dict[str, Callable[[int], Any]], asked: Sequence[int]
-) -> dict[str, dict[str, float]]:
-    """The same of several calls, which begin by turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for place, n in enumerate(asked):
-        for name in calls if place % 2 else reversed(calls):
-            start = time.perf_counter()
-            calls[name](n)
-            if place >= WARM_UP:
-                seconds[name].append(time.perf_counter() - start)
-    return {
-        name: asdict(Timings.of(values)) | {"max": round(max(values) * 1000, 3)}
-        for name, values in seconds.items()
-    }
+    return in_turns({"": call}, asked, warm_up=10)[""]
 
 
 def lexical(ours: Ours, tenant: str, data: Data, words: int) -> dict[str, float]:

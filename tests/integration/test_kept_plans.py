@@ -12,7 +12,8 @@ from drivers import opened
 
 from zerda_pg import MemoryStore
 from zerda_pg.core import Core
-from zerda_pg.db.guarded import MOST_PREPARED, PREPARED_AT_ONCE
+from zerda_pg.db.engine import MOST_PREPARED
+from zerda_pg.db.guarded import PREPARED_AT_ONCE
 from zerda_pg.scope import Scope
 from zerda_pg.steps import Steps, read
 

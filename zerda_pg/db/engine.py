@@ -46,6 +46,9 @@ PLAIN_FORMS = (
 )
 """For sessions that write times or numbers in another way, see `DatabaseFacts.plain_forms`."""
 
+MOST_PREPARED = 40
+"""Statements that a connection keeps prepared: of a search with another filter each, a megabyte."""
+
 PLAN_ONCE = """
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
@@ -271,6 +274,7 @@ def _watch(
         if binary:
             read_binary(raw)
         if settings["prepare"]:
+            raw.prepared_max = MOST_PREPARED
             with closing(connection.cursor()) as cursor:
                 cursor.execute(PLAN_ONCE)
             connection.commit()

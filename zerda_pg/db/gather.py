@@ -245,7 +245,6 @@ def _signals(
         )
         listed = func.json_agg(aggregate_order_by(described, idf.c.place))
         once["terms"] = select(listed).scalar_subquery()
-        once["lexical_total"] = total
     similarity: ColumnElement[Any] = constant("NULL::double precision")
     if shape.dense:
         v = embeddings.alias("v")

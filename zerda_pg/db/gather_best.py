@@ -117,7 +117,7 @@ def the_best(
     text = cast(func.row_to_json(line.subquery("line").table_valued()), Text)
     size = ranked.c.bytes + func.pg_column_size(ranked.c.metadata)
     columns["entry"] = case((size <= rows_limit(AHEAD_BYTES), select(text).scalar_subquery()))
-    told: list[Any] = []
+    told: list[Any] = [constant("'lexical_total'"), ranked.c.lexical_total]
     for name, value in once.items():
         told += (constant(f"'{name}'"), value)
     columns["once"] = case((ranked.c.place == constant("1"), func.json_build_object(*told)))

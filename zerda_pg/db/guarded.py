@@ -40,9 +40,6 @@ LOOK_SECONDS = 0.1
 PREPARED_AT_ONCE = 30_000
 """Characters up to which; one search takes half of that, planning it as long as running it."""
 
-MOST_PREPARED = 40
-"""Statements that a connection keeps prepared: of a search with another filter each, a megabyte."""
-
 
 class NoAnswerError(psycopg.OperationalError):
     """The server did not answer in time; the connection was given up."""
@@ -79,8 +76,9 @@ def _asked(
     does it.
     """
     single = bool(params)
-    if prepare is None and single and len(query) <= PREPARED_AT_ONCE:
-        prepare = True if cursor.connection.prepare_threshold is not None else None
+    prepares = cursor.connection.prepare_threshold is not None
+    if prepare is None and prepares and single and len(query) <= PREPARED_AT_ONCE:
+        prepare = True
     return {"prepare": prepare, "binary": single if binary is None else binary}
 
 
@@ -134,7 +132,6 @@ def read_binary(raw: Any) -> None:
     """Have a connection's results come in binary form."""
     asynchronous = isinstance(raw, psycopg.AsyncConnection)
     raw.cursor_factory = _BinaryAsyncCursor if asynchronous else _BinaryCursor
-    raw.prepared_max = MOST_PREPARED
 
 
 _USABLE = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS)

@@ -65,8 +65,6 @@ class Gathered:
     signals: Signals
     versions: list[int]
     sessions: list[str | None]
-    sizes: NDArray[np.int64]
-    """(n,) UTF-8 bytes of each body."""
     arms: NDArray[np.int64]
     """(n,) which arms found each row, as `ARM_BITS`."""
     terms: list[Term]
@@ -163,7 +161,6 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
     row_of = {entry_id: row for row, entry_id in enumerate(ids)}
     terms: list[Any] = told.get("terms") or []
     tested = terms[: shape.arms.drivers + shape.arms.common]
-    sizes = numbers["bytes"].astype(np.int64)
     signals = Signals(
         ids=ids,
         kinds=list(columns["kind"]),
@@ -179,7 +176,7 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         touched=numbers["touched"] > 0.0,
         quoted=numbers["quoted"],
         now=float(told.get("now", 0.0)),
-        sizes=sizes,
+        sizes=numbers["bytes"].astype(np.int64),
         heads=list(columns["head"]),
         term_idf=np.array([term[4] for term in tested], dtype=np.float64),
         matched=_bits(columns["matched"], len(tested), len(rows)),
@@ -197,7 +194,6 @@ def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
         signals=signals,
         versions=numbers["version"].astype(np.int64).tolist(),
         sessions=list(columns["session_id"]),
-        sizes=sizes,
         arms=numbers["arms"].astype(np.int64),
         terms=[
             Term(lexeme=lexeme, entries=entries, counted=counted, looked_up=drives, idf=idf)

@@ -101,7 +101,7 @@ def _worth_fetching(
         return order[:WIDEST]
     fitting = pack(
         worth_by_rank(ranking),
-        np.maximum(1, gathered.sizes // BYTES_PER_TOKEN),
+        np.maximum(1, gathered.signals.sizes // BYTES_PER_TOKEN),
         budget=packing.token_budget * SLACK,
         policy=packing.packing,
         order=order,

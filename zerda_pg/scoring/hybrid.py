@@ -119,8 +119,8 @@ class ChannelRanker:
         scores = similarity(signals) if dense else lexical(signals)
         values = signals.similarity if dense else scores
         known = ~np.isnan(values) if dense else values > 0.0
-        rows, given = np.flatnonzero(known).tolist(), values.tolist()
-        order = sorted(rows, key=lambda row: (-given[row], signals.ids[row]))
+        ranked = ranked_rows(np.where(known, values, -1.0), signals.ids)
+        order = [row for row in ranked if known[row]]
         return Ranking(order=order, scores=scores, contributions={self.channel: scores})
 
 
