@@ -16,6 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from zerda_pg import Memory, MemoryStore
+from zerda_pg.db import direct
 from zerda_pg.testing import database_server, temporary_database, temporary_store
 
 CountRows = Callable[[], dict[str, int]]
@@ -30,10 +31,17 @@ def sent_statements() -> Iterator[list[str]]:
     def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
         statements.append(statement)
 
+    def positional(sql: str) -> tuple[bytes, tuple[str, ...]]:
+        statements.append(sql)
+        return as_positional(sql)
+
+    as_positional = direct._positional
     event.listen(Engine, "before_cursor_execute", note)
+    direct._positional = positional  # type: ignore[assignment]
     try:
         yield statements
     finally:
+        direct._positional = as_positional
         event.remove(Engine, "before_cursor_execute", note)
 
 

@@ -102,7 +102,8 @@ def _template(address: URL, connection: psycopg.Connection) -> str:
             return name
         identifier = sql.Identifier(name)
         connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier))
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(identifier))
+        with suppress(psycopg.errors.UniqueViolation):  # a killed run's statement went on
+            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(identifier))
         upgrade(address.set(database=name).render_as_string(hide_password=False))
         # marked last: a template that was not finished is made again
         connection.execute(

@@ -12,7 +12,7 @@ from pgvector.psycopg import register_vector
 
 from benchmarks.speed.data import Data
 from zerda_pg.db.criteria import Criteria
-from zerda_pg.db.gather import GatherShape, gather_sql
+from zerda_pg.db.gather import Arms, GatherShape, gather_sql
 from zerda_pg.db.vectors import HalfvecParam
 from zerda_pg.scope import Scope
 
@@ -37,8 +37,8 @@ DENSE = """
     ORDER BY v.embedding <=> %(vector)s::halfvec LIMIT %(k)s
 """
 
-HYBRID = GatherShape(best=64)
-"""As a search for ten asks."""
+HYBRID = GatherShape(best=64, arms=Arms(pool=0))
+"""As a search for ten asks, whose query is after no value."""
 
 
 class ByHand:

@@ -17,22 +17,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-LANGUAGES = (
-    "arabic armenian basque catalan danish dutch english finnish french german greek hindi "
-    "hungarian indonesian irish italian lithuanian nepali norwegian portuguese romanian russian "
-    "serbian spanish swedish tamil turkish yiddish"
-).split()
-
-SEARCH = (
-    "CASE language "
-    + " ".join(
-        f"WHEN '{name}' THEN to_tsvector('pg_catalog.{name}', left(body, 100000))"
-        for name in LANGUAGES
-    )
-    + " ELSE to_tsvector('pg_catalog.simple', left(body, 100000)) END"
-)
-
-RECORDED = f"""
+RECORDED = """
     version integer NOT NULL,
     memory_type text NOT NULL,
     kind text,
@@ -54,7 +39,7 @@ RECORDED = f"""
     expires_at timestamptz,
     discarded_at timestamptz,
     content_hash bytea NOT NULL,
-    search tsvector GENERATED ALWAYS AS ({SEARCH}) STORED"""
+    search tsvector GENERATED ALWAYS AS (zerda.search_vector(language, body)) STORED"""
 
 TABLES = f"""
 CREATE TABLE zerda.entries (
@@ -276,6 +261,7 @@ def function(name: str, vector: str) -> str:
 def upgrade() -> None:
     require_extensions(op.get_context())
     vector = extension_schema(op.get_context(), "vector")
+    op.execute(function("search_vector", vector))
     op.execute(TABLES.format(vector=vector))
     # Loads pgvector's library, whose settings `nearest` has: until it is loaded they are unknown,
     # and only a superuser may set what is unknown.
@@ -296,3 +282,4 @@ def downgrade() -> None:
         "entry_state entry_versions entries"
     ).split():
         op.execute(f"DROP TABLE zerda.{table}")
+    op.execute("DROP FUNCTION zerda.search_vector")

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -31,7 +32,8 @@ from embedded_client import (
     write_rows,
 )
 
-from zerda_pg.db import embedded
+from zerda_pg.db import embedded, embedded_database
+from zerda_pg.db.embedded_files import Cluster
 from zerda_pg.errors import ConfigError, DatabaseUnavailableError
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts, or changes owners: needs root")
@@ -152,6 +154,25 @@ def test_a_killed_start_is_completed_by_the_next(home: Path) -> None:
         write_rows(server.url, 1)
     assert not list(home.glob("pg18.initdb-*"))
     assert not is_running(home)
+
+
+def test_a_database_that_others_make_at_the_same_time(home: Path) -> None:
+    """As a killed client's statement does, which the server brings to its end."""
+    with embedded.acquire(home) as server:
+        cluster = Cluster(home=home, major=18)
+        at_once = threading.Barrier(6)
+
+        def connect() -> None:
+            at_once.wait()
+            embedded_database._connect(cluster).close()
+
+        for _ in range(3):
+            with psycopg.connect(**cluster.connection("postgres"), autocommit=True) as connection:
+                connection.execute("DROP DATABASE zerda WITH (FORCE)")
+            with ThreadPoolExecutor(6) as pool:
+                for waiting in [pool.submit(connect) for _ in range(6)]:
+                    waiting.result()
+        write_rows(server.url, 1)
 
 
 def test_a_client_that_dies_while_the_server_starts(home: Path) -> None:

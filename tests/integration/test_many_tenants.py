@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import psycopg
+import pytest
 from conftest import plain
-from sqlalchemy import event
 
 from zerda_pg import MemoryStore
+from zerda_pg.db import recall
+from zerda_pg.db.direct import fetch
 
 COPIES = """
 INSERT INTO zerda.entries (tenant_id, id, version, memory_type, kind, content, body, tags, metadata,
@@ -49,20 +51,19 @@ def planned(database: str, statement: str, parameters: Any) -> tuple[float, int]
     return min(times), int(locks[0])
 
 
-def test_two_thousand_tenants_plan_as_one(database: str) -> None:
+def test_two_thousand_tenants_plan_as_one(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with MemoryStore.open(database, embedder="hashing") as store:
         memory = store.tenant("acme")
         memory.add_many({"content": f"deploy note {n}", "id": f"e{n}"} for n in range(5))
         seen: list[tuple[str, Any]] = []
 
-        @event.listens_for(store._driver.engine, "before_cursor_execute")
-        def note(
-            connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
-        ) -> None:
+        def note(connection: Any, statement: str, parameters: Any) -> list[Any]:
             seen.append((statement, parameters))
+            return fetch(connection, statement, parameters)
 
+        monkeypatch.setattr(recall, "fetch", note)
         memory.search("deploy note 3", record_access=False)
-        statement, parameters = max(seen, key=lambda found: len(found[0]))
+        ((statement, parameters),) = seen
         before = planned(database, statement, parameters)
         with psycopg.connect(plain(database), autocommit=True) as connection:
             for part in COPIES.split(";\n"):

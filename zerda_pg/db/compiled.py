@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Select
+from sqlalchemy import Connection, Select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+from zerda_pg.db.direct import fetch
 
 __all__ = ["compiled", "run"]
 
@@ -39,7 +41,7 @@ def run(
     key: Hashable,
     build: Callable[[], Select[Any]],
     parameters: Mapping[str, Any],
-) -> CursorResult[Any]:
-    """Run it; parameters that the statement does not have are passed over."""
+) -> list[Any]:
+    """Its rows, as named tuples; parameters that the statement does not have are passed over."""
     text, constants = compiled(key, build)
-    return connection.exec_driver_sql(text, constants | dict(parameters))
+    return fetch(connection, text, constants | dict(parameters))

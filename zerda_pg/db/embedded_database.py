@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+from contextlib import suppress
 from typing import TypeAlias
 
 import psycopg
@@ -54,12 +55,12 @@ def _connect(cluster: Cluster) -> _Connection:
     except psycopg.OperationalError:
         # The cluster is new, or its creation was interrupted here. If this was not the reason,
         # then the same error comes again.
-        with psycopg.connect(**cluster.connection("postgres"), autocommit=True) as connection:
-            row = connection.execute(
-                "SELECT FROM pg_database WHERE datname = %s", [DATABASE]
-            ).fetchone()
-            if row is None:
-                connection.execute(f"CREATE DATABASE {DATABASE}")
+        with (
+            psycopg.connect(**cluster.connection("postgres"), autocommit=True) as connection,
+            suppress(psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation),
+        ):
+            # the second where a killed client's statement goes on beside this one
+            connection.execute(f"CREATE DATABASE {DATABASE}")
         return psycopg.connect(**cluster.connection(), autocommit=True)
 
 

@@ -20,7 +20,6 @@ from zerda_pg.db.guarded import (
     is_stale,
     read_binary,
 )
-from zerda_pg.db.slow import log_slow_statements
 from zerda_pg.errors import ConfigError
 from zerda_pg.text import dump_json
 
@@ -270,7 +269,7 @@ def _watch(
     @event.listens_for(engine, "connect")
     def connected(connection: Any, record: ConnectionPoolEntry) -> None:
         raw: Any = record.driver_connection
-        raw.patience = patience
+        raw.patience, raw.slow_seconds = patience, slow
         if binary:
             read_binary(raw)
         if settings["prepare"]:
@@ -284,6 +283,3 @@ def _watch(
         # in place of SQLAlchemy's ping, which costs a round trip each time
         if is_stale(record.driver_connection):
             raise DisconnectionError("the server has ended the connection")
-
-    if slow is not None:
-        log_slow_statements(engine, slow)

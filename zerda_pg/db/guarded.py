@@ -18,11 +18,15 @@ import psycopg
 from psycopg import pq
 from sqlalchemy import Connection
 
+from zerda_pg.db.slow import log_if_slow
+
 __all__ = [
     "GRACE_SECONDS",
+    "AsyncPositionalCursor",
     "GuardedAsyncConnection",
     "GuardedConnection",
     "NoAnswerError",
+    "PositionalCursor",
     "is_stale",
     "patient",
     "read_binary",
@@ -82,20 +86,50 @@ def _asked(
     return {"prepare": prepare, "binary": single if binary is None else binary}
 
 
-class _BinaryCursor(psycopg.Cursor[Any]):
+class _Asking:
+    """A cursor that asks in our way, and has what took long logged."""
+
     def execute(
         self, query: Any, params: Any = None, *, prepare: bool | None = None,
         binary: bool | None = None,
     ) -> Self:  # fmt: skip
-        return super().execute(query, params, **_asked(self, query, params, prepare, binary))
+        cursor: Any = super()
+        started = time.perf_counter()
+        try:
+            cursor.execute(query, params, **_asked(self, query, params, prepare, binary))
+        finally:
+            log_if_slow(cursor.connection, query, started)
+        return self
 
 
-class _BinaryAsyncCursor(psycopg.AsyncCursor[Any]):
+class _AsyncAsking:
     async def execute(
         self, query: Any, params: Any = None, *, prepare: bool | None = None,
         binary: bool | None = None,
     ) -> Self:  # fmt: skip
-        return await super().execute(query, params, **_asked(self, query, params, prepare, binary))
+        cursor: Any = super()
+        started = time.perf_counter()
+        try:
+            await cursor.execute(query, params, **_asked(self, query, params, prepare, binary))
+        finally:
+            log_if_slow(cursor.connection, query, started)
+        return self
+
+
+class NamedCursor(_Asking, psycopg.Cursor[Any]):
+    """With parameters as `%(name)s`."""
+
+
+class AsyncNamedCursor(_AsyncAsking, psycopg.AsyncCursor[Any]):
+    """With parameters as `%(name)s`."""
+
+
+class PositionalCursor(_Asking, psycopg.RawCursor[Any]):
+    """With parameters as `$1`: the statement is sent as it stands."""
+
+
+class AsyncPositionalCursor(_AsyncAsking, psycopg.AsyncRawCursor[Any]):
+    """With parameters as `$1`: the statement is sent as it stands."""
 
 
 class GuardedConnection(psycopg.Connection[Any]):
@@ -103,6 +137,8 @@ class GuardedConnection(psycopg.Connection[Any]):
 
     patience: float | None = None
     """Seconds for one exchange; None: without end."""
+    slow_seconds: float | None = None
+    """From which a statement is logged; None: never."""
 
     def wait(self, gen: Any, interval: float = LOOK_SECONDS, *args: Any, **kwargs: Any) -> Any:
         """As in psycopg, with an end."""
@@ -117,6 +153,8 @@ class GuardedAsyncConnection(psycopg.AsyncConnection[Any]):
 
     patience: float | None = None
     """Seconds for one exchange; None: without end."""
+    slow_seconds: float | None = None
+    """From which a statement is logged; None: never."""
 
     async def wait(
         self, gen: Any, interval: float = LOOK_SECONDS, *args: Any, **kwargs: Any
@@ -131,7 +169,7 @@ class GuardedAsyncConnection(psycopg.AsyncConnection[Any]):
 def read_binary(raw: Any) -> None:
     """Have a connection's results come in binary form."""
     asynchronous = isinstance(raw, psycopg.AsyncConnection)
-    raw.cursor_factory = _BinaryAsyncCursor if asynchronous else _BinaryCursor
+    raw.cursor_factory = AsyncNamedCursor if asynchronous else NamedCursor
 
 
 _USABLE = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS)

@@ -165,8 +165,8 @@ def _count(connection: Connection, criteria: Criteria, entry_id: str | None) -> 
         return statement if entry_id is None else statement.where(entries.c.id == bindparam("id"))
 
     key = ("count", criteria.shape, entry_id is None)
-    counted = run(connection, key, build, criteria.params() | {"id": entry_id})
-    return int(counted.scalar_one())
+    ((counted,),) = run(connection, key, build, criteria.params() | {"id": entry_id})
+    return int(counted)
 
 
 def clock() -> ColumnElement[datetime]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from zerda_pg.db.criteria import Criteria
+from zerda_pg.db.direct import fetch
 from zerda_pg.db.facts import DatabaseFacts
 from zerda_pg.db.gather import ARM_BITS, GatherShape, gather_sql
 from zerda_pg.db.gather_best import NUMBERS
@@ -88,7 +89,7 @@ def gather(
 ) -> Gathered:
     """Every candidate with its raw signals, in one round trip."""
     sql = gather_sql(question.criteria, shape, facts.vector_schema)
-    found = _gathered(connection.exec_driver_sql(sql, _parameters(question, shape)).all(), shape)
+    found = _gathered(fetch(connection, sql, _parameters(question, shape)), shape)
     _require_active(connection, question, found, shape)
     return found
 
@@ -109,7 +110,7 @@ def gather_many(
             part = part.replace(f"%({name})s", f"%({name}_{number})s")
             parameters[f"{name}_{number}"] = _parameters(question, shape)[name]
         parts.append(f"SELECT g.*, {number} AS question FROM ({part}) AS g")
-    rows = connection.exec_driver_sql(" UNION ALL ".join(parts), parameters).all()
+    rows = fetch(connection, " UNION ALL ".join(parts), parameters)
     every = [
         _gathered([row for row in rows if row.question == number], shape)
         for number in range(len(questions))
@@ -147,7 +148,7 @@ def _parameters(question: Question, shape: GatherShape) -> dict[str, Any]:
     return parameters
 
 
-def _gathered(found: Sequence[Row[Any]], shape: GatherShape) -> Gathered:
+def _gathered(found: Sequence[Any], shape: GatherShape) -> Gathered:
     # one order of rows, so that nothing after depends on the plan; by columns at once: an
     # attribute of a row costs 0.3 µs
     rows = sorted(found, key=_id_of)

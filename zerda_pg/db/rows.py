@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, select
+from sqlalchemy import Select, and_, select
 from sqlalchemy.sql.selectable import FromClause
 
 from zerda_pg.db.schema import entry_state
@@ -54,7 +54,7 @@ def whole(table: FromClause) -> Select[Any]:
     )
 
 
-def entry_from_row(row: Row[Any]) -> MemoryEntry:
+def entry_from_row(row: Any) -> MemoryEntry:
     """A fresh entry from a row of `entries` (or a version) joined to `entry_state`."""
     return _entry({name: getattr(row, name) for name in (*RECORDED, *STATE)})
 

@@ -63,9 +63,6 @@ LANGUAGES = (
 ).split()
 """Text-search configurations that PostgreSQL 16 brings along."""
 
-SEARCHED_CHARACTERS = 100_000
-"""Length of the indexed part of a body: a tsvector holds 1 MB, which longer texts overflow."""
-
 metadata = MetaData(
     schema=SCHEMA,
     naming_convention={
@@ -85,21 +82,6 @@ class Xid8(UserDefinedType[int]):
     def get_col_spec(self, **_: Any) -> str:
         """The type's name in DDL."""
         return "xid8"
-
-
-def search_expression() -> str:
-    """What `search` is generated from.
-
-    A CASE over constant configurations: `language::regconfig` is not immutable, and a column
-    of type regconfig makes pg_upgrade refuse the database.
-    """
-    indexed = f"left(body, {SEARCHED_CHARACTERS})"
-    whens = " ".join(
-        f"WHEN '{language}' THEN to_tsvector('pg_catalog.{language}', {indexed})"
-        for language in LANGUAGES
-        if language != "simple"
-    )
-    return f"CASE language {whens} ELSE to_tsvector('pg_catalog.simple', {indexed}) END"
 
 
 def _key(name: str, *, nullable: bool = False) -> Column[str]:
@@ -135,7 +117,9 @@ def _recorded_columns() -> list[Column[Any]]:
         _time("expires_at"),
         _time("discarded_at"),
         Column("content_hash", LargeBinary, nullable=False),
-        Column("search", TSVECTOR, Computed(search_expression(), persisted=True)),
+        Column(
+            "search", TSVECTOR, Computed(f"{SCHEMA}.search_vector(language, body)", persisted=True)
+        ),
     ]
 
 

@@ -6,10 +6,7 @@ import logging
 import time
 from typing import Any
 
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
-
-__all__ = ["log_slow_statements"]
+__all__ = ["log_if_slow"]
 
 log = logging.getLogger("zerda_pg.slow")
 
@@ -17,19 +14,18 @@ SHOWN_CHARACTERS = 300
 """Of a statement: enough to tell which it is."""
 
 
-def log_slow_statements(engine: Engine, seconds: float) -> None:
-    """Log each statement that takes longer, at WARNING."""
+def log_if_slow(raw: Any, statement: object, started: float) -> None:
+    """Log a statement at WARNING if it took longer than its connection's `slow_seconds`.
 
-    @event.listens_for(engine, "before_cursor_execute")
-    def begun(
-        connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
-    ) -> None:
-        connection.info["zerda_pg.begun"] = time.perf_counter()
-
-    @event.listens_for(engine, "after_cursor_execute")
-    def ended(
-        connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
-    ) -> None:
-        taken = time.perf_counter() - connection.info.get("zerda_pg.begun", float("inf"))
-        if taken >= seconds:
-            log.warning("%.3f s: %s", taken, " ".join(statement.split())[:SHOWN_CHARACTERS])
+    Args:
+        raw: The driver's connection.
+        statement: As it was sent.
+        started: By `time.perf_counter`.
+    """
+    bound = getattr(raw, "slow_seconds", None)
+    if bound is None:
+        return
+    taken = time.perf_counter() - started
+    if taken >= bound:
+        words = statement.decode() if isinstance(statement, bytes) else str(statement)
+        log.warning("%.3f s: %s", taken, " ".join(words.split())[:SHOWN_CHARACTERS])

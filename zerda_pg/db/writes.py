@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, delete, func, select, text, update
 
 from zerda_pg.db.changes import begin_write, record_changes
+from zerda_pg.db.direct import fetch
 from zerda_pg.db.facts import DatabaseFacts
 from zerda_pg.db.links import insert_edge
 from zerda_pg.db.reach import lock, visible
@@ -73,7 +74,8 @@ def put_entries(
         f"CAST(%(vectors)s AS {facts.vector_schema}.halfvec[]), "
         "%(if_exists)s, %(dedupe)s, %(direct)s)"
     )
-    found = connection.exec_driver_sql(
+    found = fetch(
+        connection,
         statement,
         {
             "tenant": scope.tenant_id,
@@ -86,7 +88,7 @@ def put_entries(
             "direct": direct,
         },
     )
-    return sorted((Written(**row._mapping) for row in found), key=lambda written: written.n)
+    return sorted((Written(**row._asdict()) for row in found), key=lambda written: written.n)
 
 
 def correct(

@@ -267,7 +267,7 @@ def _passed_over(
     core: Core, question: Question, options: SearchOptions, entry_id: str
 ) -> Steps[str]:
     """Why an entry that the search may find was not ranked."""
-    shape = shape_of(core, question, options, ranker_of(options.ranker, options.mode), options.k)
+    shape = shape_of(core, [question], options, ranker_of(options.ranker, options.mode), options.k)
     everything = replace(shape, best=None)
     every = yield from read(lambda c: recall.gather(c, core.facts, question, everything))
     if entry_id not in every.signals.ids:

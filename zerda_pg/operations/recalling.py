@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from zerda_pg.scoring.cues import phrases_of
 from zerda_pg.scoring.hybrid import ChannelRanker, HybridRanker
 from zerda_pg.scoring.recency import decay
 from zerda_pg.scoring.signals import Ranker, Ranking
-from zerda_pg.scoring.succession import successors_first
+from zerda_pg.scoring.succession import asks_for_value, successors_first
 from zerda_pg.steps import Steps, background, embed_query, read
 from zerda_pg.text import check_text
 
@@ -134,20 +134,24 @@ def question_of(core: Core, scope: Scope, query: str, options: SearchOptions) ->
 
 
 def shape_of(
-    core: Core, question: Question, options: SearchOptions, ranker: Ranker, wanted: int
+    core: Core, questions: Sequence[Question], options: SearchOptions, ranker: Ranker, wanted: int
 ) -> GatherShape:
-    """What to gather: in few sizes, since each is compiled.
+    """What to gather for questions that differ only in their texts: in few sizes, since each is
+    compiled.
 
     By meaning alone the arm's order is the answer's, so it need bring no more than is wanted;
     others choose from at least twice as many. The default ranker is given those that look best
-    to it; other rankers see them all, and so does who admits superseded memories, whose
-    successors come whatever they look like.
+    to it, and vectors where it compares some; other rankers see them all, and so does who admits
+    superseded memories, whose successors come whatever they look like.
     """
+    question = questions[0]
+    default = isinstance(ranker, HybridRanker)
     alone = isinstance(ranker, ChannelRanker)
+    values = any(asks_for_value(asked.text) for asked in questions)
+    compares = values if default else not alone
     least = 10 if alone else Arms().dense
     size = _size(least, wanted if alone and options.mode == "dense" else 2 * wanted)
-    # one channel needs no vectors to compare
-    arms = Arms(dense=size, lexical=size, pool=0 if alone else Arms().pool)
+    arms = Arms(dense=size, lexical=size, pool=Arms().pool if compares else 0)
     hybrid_mode = options.mode == "hybrid"
     criteria = question.criteria
     ann = core.ann_dimensions(criteria.scope.tenant_id, question.model_id)
@@ -158,15 +162,15 @@ def shape_of(
         lexical=options.mode != "dense",
         recent=hybrid_mode,
         graph=hybrid_mode,
-        degree=not isinstance(ranker, HybridRanker | ChannelRanker),
+        degree=not (default or alone),
         session=question.current_session is not None,
-        phrases=bool(question.phrases),
+        phrases=any(asked.phrases for asked in questions),
         isolated=core.facts.isolated,
         vectors=getattr(ranker, "needs_vectors", False),
         ann=ann,
         arms=arms,
         best=_size(LEAST_LOOKED_AT, LOOKED_AT * wanted)
-        if isinstance(ranker, HybridRanker) and not admits_superseded(criteria)
+        if default and not admits_superseded(criteria)
         else None,
     )
 
@@ -191,7 +195,7 @@ def recalled(
     ranker = ranker_of(options.ranker, options.mode)
     question = yield from question_of(core, scope, query, options)
     timer.lap("embed")
-    shape = shape_of(core, question, options, ranker, wanted)
+    shape = shape_of(core, [question], options, ranker, wanted)
 
     def work(connection: Connection) -> Recalled:
         timer.lap("connect")
@@ -326,10 +330,7 @@ def search_many(
         return []
     questions = yield from _questions(core, scope, queries, options)
     timer.lap("embed")
-    shape = replace(
-        shape_of(core, questions[0], options, ranker, options.k),
-        phrases=any(question.phrases for question in questions),
-    )
+    shape = shape_of(core, questions, options, ranker, options.k)
 
     def work(connection: Connection) -> list[Recalled]:
         timer.lap("connect")

@@ -60,7 +60,8 @@ class Signals:
     successors: list[tuple[int, int]] = field(default_factory=list)
     """Superseded row and the row that replaced it."""
     vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Unit vectors by id: of the best candidates, or of all where the ranker diversifies."""
+    """Unit vectors by id: of the best candidates, or of all where the ranker diversifies;
+    for the default one only where the query asks for a value."""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -9,7 +9,7 @@ import numpy as np
 from zerda_pg.scoring.cues import speaker_of
 from zerda_pg.scoring.signals import Floats, Ranking, Signals
 
-__all__ = ["newer_value_first", "successors_first"]
+__all__ = ["asks_for_value", "newer_value_first", "successors_first"]
 
 TOP = 10
 """Ranks within which a newer value may overtake."""
@@ -49,6 +49,11 @@ _CHANGE = re.compile(
 """Of a longer message: tells of a change."""
 
 
+def asks_for_value(task: str) -> bool:
+    """Whether a query asks for something that is told in numbers, as it is now."""
+    return _ASKS.search(task) is not None and _PAST.search(task) is None
+
+
 def newer_value_first(
     signals: Signals, scores: Floats, order: list[int], task: str
 ) -> tuple[list[int], Floats]:
@@ -65,9 +70,7 @@ def newer_value_first(
     """
     top = order[:TOP]
     known = len(signals.heads) == len(signals.sizes) == len(signals)
-    if not known or len(top) < 2:
-        return order, scores
-    if not _ASKS.search(task) or _PAST.search(task):
+    if not known or len(top) < 2 or not asks_for_value(task):
         return order, scores
     vectors = [signals.vectors.get(signals.ids[row]) for row in top]
     heads = [signals.heads[row] for row in top]
