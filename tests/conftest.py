@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 import pytest
@@ -37,12 +38,11 @@ def sent_statements() -> Iterator[list[str]]:
 
     as_positional = direct._positional
     event.listen(Engine, "before_cursor_execute", note)
-    direct._positional = positional  # type: ignore[assignment]
-    try:
-        yield statements
-    finally:
-        direct._positional = as_positional
-        event.remove(Engine, "before_cursor_execute", note)
+    with patch.multiple(direct, _positional=positional, _kept_positional=positional):
+        try:
+            yield statements
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
 
 
 def dump(url: str, tenant: str) -> dict[str, list[Any]]:

@@ -18,6 +18,7 @@ from sqlalchemy.engine.interfaces import AdaptedConnection
 from sqlalchemy.exc import DBAPIError
 
 from zerda_pg.db.guarded import (
+    PREPARED_AT_ONCE,
     AsyncPositionalCursor,
     GuardedAsyncConnection,
     GuardedConnection,
@@ -45,7 +46,9 @@ def fetch(connection: Connection, sql: str, parameters: Mapping[str, Any]) -> li
     if not isinstance(raw, GuardedConnection | GuardedAsyncConnection):
         # whose engine it is may be listening to it
         return list(connection.exec_driver_sql(sql, parameters))
-    statement, names = _positional(sql)
+    # of several searches there are as many texts as there are numbers of searches
+    once = len(sql) > PREPARED_AT_ONCE
+    statement, names = _positional(sql) if once else _kept_positional(sql)
     values = [parameters[name] for name in names]
     try:
         if isinstance(raw, GuardedAsyncConnection):
@@ -68,7 +71,6 @@ async def _afetch(raw: Any, statement: bytes, values: list[Any]) -> list[Any]:
         return await cursor.fetchall()
 
 
-@lru_cache(maxsize=1000)
 def _positional(sql: str) -> tuple[bytes, tuple[str, ...]]:
     """The text as the server takes it, and what `$1`, `$2`, … stand for."""
     names: dict[str, int] = {}
@@ -78,3 +80,6 @@ def _positional(sql: str) -> tuple[bytes, tuple[str, ...]]:
         return f"${names.setdefault(name, len(names) + 1)}" if name else "%"
 
     return _NAMED.sub(number, sql).encode(), tuple(names)
+
+
+_kept_positional = lru_cache(maxsize=500)(_positional)

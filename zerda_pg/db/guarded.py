@@ -22,6 +22,7 @@ from zerda_pg.db.slow import log_if_slow
 
 __all__ = [
     "GRACE_SECONDS",
+    "PREPARED_AT_ONCE",
     "AsyncPositionalCursor",
     "GuardedAsyncConnection",
     "GuardedConnection",
