@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
 
+from zerda_pg.db.engine import single_and_whole
 from zerda_pg.db.failures import translated
 from zerda_pg.db.transactions import RETRIED, Attempts, TransactionStart
 from zerda_pg.embedding import aembed_documents, aembed_query, embed_documents, embed_query
@@ -57,8 +58,8 @@ class SyncDriver:
         self.engine = engine
         self.beginning = TransactionStart(settings=settings)
         self._owned = owned
-        # each statement by itself: a read then takes one round trip, not three
-        self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+        # a statement by itself takes one round trip, not three
+        self._single, self._whole = single_and_whole(engine)
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
         self._process = 0
@@ -118,7 +119,7 @@ class SyncDriver:
             try:
                 with translated():
                     if attempts.whole:
-                        with self.engine.begin() as connection:
+                        with self._whole.begin() as connection:
                             self.beginning.enter(connection, tenant_id, snapshot=step.snapshot)
                             return attempts.run(step.call, connection)
                     with self._single.connect() as connection:
@@ -172,7 +173,7 @@ class AsyncDriver:
         self.engine = engine
         self.beginning = TransactionStart(settings=settings)
         self._owned = owned
-        self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._single, self._whole = single_and_whole(engine)
         self._pending: set[asyncio.Task[None]] = set()
         self._running: set[asyncio.Future[Any]] = set()
         self._closed = False
@@ -254,7 +255,7 @@ class AsyncDriver:
             try:
                 with translated():
                     if attempts.whole:
-                        async with self.engine.begin() as connection:
+                        async with self._whole.begin() as connection:
                             return await _run_sync(connection, work)
                     async with self._single.connect() as connection:
                         # the clock first: even to ask nothing, `run_sync` makes a greenlet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from sqlalchemy import URL, Connection, create_engine, event, make_url
@@ -35,8 +35,11 @@ __all__ = [
     "local_settings",
     "parse_url",
     "shown_url",
+    "single_and_whole",
     "sync_engine",
 ]
+
+EngineT = TypeVar("EngineT", Engine, "AsyncEngine")
 
 DRIVER = "postgresql+psycopg"
 
@@ -162,19 +165,36 @@ def _check_settings(
             raise ValueError(f"{name} must be seconds from 0 to {LONGEST_SECONDS}, got {seconds!r}")
 
 
+_SINGLE: dict[str, Any] = {
+    "isolation_level": "AUTOCOMMIT",
+    "skip_autocommit_rollback": True,
+    "execution_options": {"zerda_pg_single": True},
+}
+"""Of a store's engine: nothing is switched on a connection that is taken for one statement."""
+
+
+def single_and_whole(engine: EngineT) -> tuple[EngineT, EngineT]:
+    """One on which each statement commits by itself, and one for transactions."""
+    if engine.get_execution_options().get("zerda_pg_single"):
+        return engine, engine.execution_options(isolation_level="READ COMMITTED")
+    return engine.execution_options(isolation_level="AUTOCOMMIT"), engine
+
+
 def sync_engine(
-    url: URL, *, slow: float | None = None, binary: bool = True, **settings: Any
+    url: URL, *, slow: float | None = None, alembic: bool = False, **settings: Any
 ) -> Engine:
     """An engine whose pool never grows beyond `pool_size`.
 
     Args:
         url: The database.
         slow: Seconds from which a statement is logged; None: never.
-        binary: Whether results come in binary form, which Alembic cannot read.
+        alembic: Whether it is Alembic's, which begins transactions by itself and cannot read
+            results in binary form.
         settings: As in `MemoryStore.open`.
     """
-    engine = create_engine(url, **_options(url, **settings))
-    _watch(engine, settings, slow, binary=binary)
+    single = {} if alembic else _SINGLE
+    engine = create_engine(url, **_options(url, **settings), **single)
+    _watch(engine, settings, slow, binary=not alembic)
 
     @event.listens_for(engine, "do_connect")
     def connect(
@@ -219,7 +239,7 @@ def admin_engine(url: URL, maintenance_timeout: float) -> Engine:
             connect_timeout=float(str(given)),
             statement_timeout=maintenance_timeout,
             prepare=False,
-            binary=False,
+            alembic=True,
         )
     except ValueError as error:
         raise ConfigError(
@@ -232,7 +252,7 @@ def async_engine(url: URL, *, slow: float | None = None, **settings: Any) -> Asy
     # 0.1 s with the object mapper that it brings along, which a synchronous store need not wait for
     from sqlalchemy.ext.asyncio import create_async_engine
 
-    options = _options(url, **settings)
+    options = _options(url, **settings) | _SINGLE
     options["connect_args"]["async_creator_fn"] = GuardedAsyncConnection.connect
     engine = create_async_engine(url, **options)
     _watch(engine.sync_engine, settings, slow, binary=True)

@@ -70,7 +70,7 @@ class Gathered:
     """(n,) which arms found each row, as `ARM_BITS`."""
     terms: list[Term]
     whole: Mapping[str, str]
-    """Entries by id, as JSON for `entry_from_json`; very long ones are missing."""
+    """Entries by id, as JSON for `entries_from_json`; very long ones are missing."""
     exact: bool
     """Whether the nearest vectors were compared one by one, not by an HNSW index."""
     ann_model_id: int | None

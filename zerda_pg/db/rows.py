@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -20,6 +20,7 @@ __all__ = [
     "RECORDED",
     "STATE",
     "dump_rows",
+    "entries_from_json",
     "entry_from_row",
     "entry_to_json",
     "stored_content",
@@ -45,6 +46,9 @@ RECORDED = (
 _TIMES = ("recorded_at", "updated_at", "valid_from", "valid_to", "invalidated_at", "expires_at")
 _FRACTIONS = ("importance", "original_importance", "decay_factor")
 
+_MEMORY_TYPES = {kind.value: kind for kind in MemoryType}
+_STATUSES = {status.value: status for status in Status}
+
 
 def whole(table: FromClause) -> Select[Any]:
     """Entries (or versions) with their state: what `entry_from_row` reads."""
@@ -59,23 +63,25 @@ def entry_from_row(row: Any) -> MemoryEntry:
     return _entry({name: getattr(row, name) for name in (*RECORDED, *STATE)})
 
 
-def entry_from_json(line: str) -> MemoryEntry:
-    """The same from that row as `row_to_json` gives it, which is read only where it is wanted."""
-    values = json.loads(line)
-    for name in ("created_at", "last_access", *_TIMES):
-        if values[name] is not None:
-            values[name] = datetime.fromisoformat(values[name])
-    for name in _FRACTIONS:
-        values[name] = float(values[name])
-    return _entry(values)
+def entries_from_json(lines: Iterable[str]) -> list[MemoryEntry]:
+    """The same from such rows as `row_to_json` gives them, which are read only where wanted."""
+    entries: list[MemoryEntry] = []
+    for values in json.loads(f"[{','.join(lines)}]"):
+        for name in ("created_at", "last_access", *_TIMES):
+            if values[name] is not None:
+                values[name] = datetime.fromisoformat(values[name])
+        for name in _FRACTIONS:
+            values[name] = float(values[name])
+        entries.append(_entry(values))
+    return entries
 
 
 def _entry(values: dict[str, Any]) -> MemoryEntry:
     """The entry of these columns, without the constructor's checks: the database has made them."""
     values["timestamp"] = values.pop("created_at").timestamp()
     values["last_access"] = values["last_access"].timestamp()
-    values["memory_type"] = MemoryType(values["memory_type"])
-    values["status"] = Status(values["status"])
+    values["memory_type"] = _MEMORY_TYPES[values["memory_type"]]
+    values["status"] = _STATUSES[values["status"]]
     values["embedding"] = None
     for name in _TIMES:
         if values[name] is not None:

@@ -18,7 +18,7 @@ from zerda_pg.db.criteria import admits_superseded, entry_only
 from zerda_pg.db.facts import Model
 from zerda_pg.db.gather import Arms, GatherShape
 from zerda_pg.db.recall import Gathered, Question
-from zerda_pg.db.rows import entry_from_json
+from zerda_pg.db.rows import entries_from_json
 from zerda_pg.entry import MemoryEntry
 from zerda_pg.errors import InvalidContentError
 from zerda_pg.operations.search_options import SearchOptions, ranker_name, ranker_of
@@ -226,8 +226,8 @@ def _fetch(
 ) -> dict[str, MemoryEntry]:  # fmt: skip
     """The chosen rows' entries, which came along, unless one is too long for that."""
     ids = gathered.signals.ids
-    found = {ids[row]: entry_from_json(gathered.whole[ids[row]])
-             for row in rows if ids[row] in gathered.whole}  # fmt: skip
+    lines = {ids[row]: gathered.whole[ids[row]] for row in rows if ids[row] in gathered.whole}
+    found = dict(zip(lines, entries_from_json(lines.values()), strict=True))
     missing = [row for row in rows if ids[row] not in found]
     if not missing:
         return found
