@@ -22,7 +22,7 @@ from conftest import CountRows, plain
 from drivers import opened
 from embedded_client import kill_postmaster, postmaster
 from faults import wire
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection, event, make_url
 
 import zerda_pg
 from zerda_pg import ConfigError, ConflictError, DatabaseUnavailableError, Memory, MemoryStore
@@ -446,3 +446,24 @@ def test_collisions_are_retried_so_many_times(state: str, step: Any, store: Memo
         memory.perform(lambda core, scope: step(collide(100)))
     assert tries == ATTEMPTS
     assert time.monotonic() - since < 5
+
+
+def test_a_server_that_ends_each_connection_as_it_is_made(
+    database: str, admin: psycopg.Connection
+) -> None:
+    with MemoryStore.open(database, embedder="hashing") as store:
+        memory = store.tenant("acme")
+        memory.add("The deploy failed", id="e")
+        store.flush()
+        engine = store._driver.engine
+        engine.dispose()
+
+        def end(raw: Any, record: Any) -> None:
+            admin.execute("SELECT pg_terminate_backend(%s, 5000)", [raw.info.backend_pid])
+
+        event.listen(engine, "connect", end)
+        for call in (lambda: memory.get("e"), lambda: memory.search("deploy"), memory.count):
+            with pytest.raises(DatabaseUnavailableError, match="ends connections"):
+                call()
+        event.remove(engine, "connect", end)
+        assert memory.count() == 1

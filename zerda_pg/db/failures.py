@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import (
+    DBAPIError,
+    InterfaceError,
+    InvalidRequestError,
+    OperationalError,
+    ProgrammingError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from zerda_pg.db.guarded import GRACE_SECONDS, NoAnswerError
@@ -55,6 +61,13 @@ def translated() -> Iterator[None]:
         raise DatabaseUnavailableError(
             "no connection became free in time: raise pool_size or pool_timeout, "
             "or close what holds one"
+        ) from error
+    except InvalidRequestError as error:
+        # the pool's words where each connection that it made was ended before it was handed out
+        if "connection is closed" not in str(error):
+            raise
+        raise BrokenConnectionError(
+            "the server ends connections as they are made: see its log"
         ) from error
     except psycopg.OperationalError as error:
         raise DatabaseUnavailableError(f"the database connection failed: {error}") from error
