@@ -166,7 +166,7 @@ class AsyncMemoryStore:
         def open_core() -> Opening:
             return Opening(
                 url=url,
-                engine_url=url_of(engine),
+                engine_url=url_of(engine, asynchronous=True),
                 embedder=embedder,
                 migrate=migrate,
                 language=language,

@@ -20,12 +20,14 @@ from zerda_pg.tokens import TokenCounter
 
 __all__ = ["Opening", "url_of"]
 
+_DRIVERS = {("postgresql", "psycopg"), ("postgresql", "psycopg_async")}
 
-def url_of(engine: object) -> URL | None:
+
+def url_of(engine: object, *, asynchronous: bool) -> URL | None:
     """The database of a caller's engine; None: there is no engine.
 
     Raises:
-        ValueError: If it is something else.
+        ValueError: If it is something else, of the other kind, or for another driver.
     """
     if engine is None:
         return None
@@ -34,6 +36,18 @@ def url_of(engine: object) -> URL | None:
         raise ValueError(
             f"engine must be a SQLAlchemy engine, got {type(engine).__name__}: a URL is given "
             "without a name, open(url)"
+        )
+    if hasattr(engine, "sync_engine") != asynchronous:
+        raise ValueError(
+            f"engine must be made by {'create_async_engine' if asynchronous else 'create_engine'} "
+            f"for {'an AsyncMemoryStore' if asynchronous else 'a MemoryStore'}, "
+            f"got {type(engine).__name__}"
+        )
+    dialect = getattr(engine, "dialect", None)
+    if (getattr(dialect, "name", ""), getattr(dialect, "driver", "")) not in _DRIVERS:
+        raise ValueError(
+            f"engine must be for PostgreSQL by psycopg 3 (postgresql+psycopg://…), "
+            f"got {url.drivername}"
         )
     return url
 

@@ -87,7 +87,7 @@ class MemoryStore:
         """
         opening = Opening(
             url=url,
-            engine_url=url_of(engine),
+            engine_url=url_of(engine, asynchronous=False),
             embedder=embedder,
             migrate=migrate,
             language=language,

@@ -150,3 +150,20 @@ def test_options_of_the_url_hold_beside_our_own(kind: str, database: str) -> Non
         assert store.tenant("acme").search("deploy")[0].entry.expires_at == LAST
         with pytest.raises(AccessDeniedError, match="read-only"):
             store.tenant("acme").add("x")
+
+
+def test_an_engine_of_the_wrong_kind(database: str) -> None:
+    sync, other = create_engine(make_url(database)), create_async_engine(make_url(database))
+    with pytest.raises(ValueError, match=r"^engine must be made by create_engine"):
+        MemoryStore.open(engine=other, embedder="hashing")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^engine must be for PostgreSQL by psycopg 3"):
+        MemoryStore.open(engine=create_engine("sqlite://"), embedder="hashing")
+
+    async def run() -> None:
+        with pytest.raises(ValueError, match=r"^engine must be made by create_async_engine"):
+            await AsyncMemoryStore.open(
+                engine=sync,  # type: ignore[arg-type]
+                embedder="hashing",
+            ).__aenter__()
+
+    asyncio.run(run())

@@ -340,3 +340,45 @@ def test_an_unknown_ranker_is_named(memory: Memory) -> None:
             memory.search("x", ranker=ranker)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="packing"):
         memory.build_context("x", packing="best")  # type: ignore[arg-type]
+
+
+class Wrong:
+    """A ranker that gives what it was made with."""
+
+    needs_vectors = False
+
+    def __init__(self, ranking: Any) -> None:
+        self.ranking = ranking
+
+    def rank(self, signals: Signals, task: str) -> Any:
+        return self.ranking
+
+
+def ranking(order: list[int], scores: list[float]) -> Ranking:
+    return Ranking(order=order, scores=np.array(scores), contributions={})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([0, 1], "must return a Ranking, got list"),
+        (ranking([0, 0], [0.5, 0.5]), "names a row twice"),
+        (ranking([0, 2], [0.5, 0.5]), "row numbers from 0 to 1"),
+        (ranking([0, -1], [0.5, 0.5]), "row numbers from 0 to 1"),
+        (ranking([0, 1], [0.5]), "2 finite numbers"),
+        (ranking([0, 1], [0.5, float("nan")]), "2 finite numbers"),
+    ],
+)
+def test_what_a_ranker_may_not_return(memory: Memory, given: Any, words: str) -> None:
+    memory.add("the deploy failed")
+    memory.add("the deploy went well")
+    for call in (memory.search, memory.build_context, memory.explain):
+        with pytest.raises(ValueError, match=f"^ranker.*{words}"):
+            call("deploy", ranker=Wrong(given))
+    with pytest.raises(ValueError, match=r"^ranker"):
+        memory.search_many(["deploy"], ranker=Wrong(given))
+
+
+def test_a_class_is_no_ranker(memory: Memory) -> None:
+    with pytest.raises(ValueError, match=r"^ranker must be .*, got <class .*Wrong"):
+        memory.search("deploy", ranker=Wrong)  # type: ignore[arg-type]

@@ -138,10 +138,10 @@ class Reader:
         return Line(number=number, draft=self._entry(value), session=None)
 
     def _entry(self, value: Mapping[str, Any]) -> Draft:
-        if "content" not in value:
-            raise ValueError("has no content")
         if unknown := sorted(value.keys() - ADD_FIELDS - {"content"}):
             raise ValueError(f"has an unknown field {unknown[0][:40]!r}")
+        if "content" not in value:
+            raise ValueError("has no content")
         given = {name: item for name, item in value.items() if name != "content"}
         given["id"] = _key(value.get("id"))
         draft = draft_of(self._core, self._scope, value["content"], given)

@@ -28,7 +28,7 @@ from zerda_pg.scoring import hybrid
 from zerda_pg.scoring.cues import phrases_of
 from zerda_pg.scoring.hybrid import ChannelRanker, HybridRanker
 from zerda_pg.scoring.recency import decay
-from zerda_pg.scoring.signals import Ranker, Ranking
+from zerda_pg.scoring.signals import Ranker, Ranking, Signals, check_ranking
 from zerda_pg.scoring.succession import asks_for_value, successors_first
 from zerda_pg.steps import Steps, background, embed_query, read
 from zerda_pg.text import check_text
@@ -201,7 +201,7 @@ def recalled(
         timer.lap("connect")
         gathered = recall.gather(connection, core.facts, question, shape)
         timer.lap("gather")
-        ranking = successors_first(ranker.rank(gathered.signals, query), gathered.signals)
+        ranking = _ranked(ranker, gathered.signals, query)
         rows = choose(gathered, ranking)
         timer.lap("rank")
         entries = _fetch(connection, scope, question, gathered, rows)
@@ -218,6 +218,13 @@ def recalled(
     if core.facts.records_access:
         yield from _count_if_stale(scope, found.gathered)
     return found, question, timer
+
+
+def _ranked(ranker: Ranker, signals: Signals, text: str) -> Ranking:
+    ranking = ranker.rank(signals, text)
+    if not isinstance(ranker, HybridRanker | ChannelRanker):
+        check_ranking(ranking, len(signals))
+    return successors_first(ranking, signals)
 
 
 def _fetch(
@@ -337,7 +344,7 @@ def search_many(
         every = recall.gather_many(connection, core.facts, questions, shape)
         timer.lap("gather")
         rankings = [
-            successors_first(ranker.rank(gathered.signals, question.text), gathered.signals)
+            _ranked(ranker, gathered.signals, question.text)
             for gathered, question in zip(every, questions, strict=True)
         ]
         timer.lap("rank")

@@ -98,8 +98,11 @@ def ranker_of(ranker: Ranker | str, mode: str) -> Ranker:
         ValueError: If there is none of that name, or a mode other than hybrid has a ranker.
     """
     if not isinstance(ranker, str):
-        if not callable(getattr(ranker, "rank", None)):
-            raise ValueError("ranker must be a name or an object with a method `rank`")
+        if isinstance(ranker, type) or not callable(getattr(ranker, "rank", None)):
+            raise ValueError(
+                "ranker must be a name or an object with a method `rank`, "
+                f"got {ranker if isinstance(ranker, type) else type(ranker).__name__}"
+            )
         return ranker
     if mode != "hybrid" and ranker == "default":
         return ChannelRanker("similarity" if mode == "dense" else "lexical")

@@ -117,10 +117,10 @@ def _draft_item(core: Core, scope: Scope, number: int, item: Any) -> Draft:
             raise ValueError(
                 f"must be a MemoryEntry or a mapping with `content`, got {type(item).__name__}"
             )
-        if "content" not in item:
-            raise ValueError("has no content")
         if unknown := sorted(map(str, item.keys() - ADD_FIELDS - {"content"})):
             raise ValueError(f"has an unknown field {unknown[0]!r}")
+        if "content" not in item:
+            raise ValueError("has no content")
         given = {name: value for name, value in item.items() if name != "content"}
         return draft_of(core, scope, item["content"], given)
     except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Floats", "Ranker", "Ranking", "Signals"]
+__all__ = ["Floats", "Ranker", "Ranking", "Signals", "check_ranking"]
 
 Floats = NDArray[np.float64]
 
@@ -77,6 +77,23 @@ class Ranking:
     """(n,) by row, in [0, 1]."""
     contributions: dict[str, Floats]
     """(n,) by row for each channel; they add up to the score before clamping."""
+
+
+def check_ranking(ranking: object, count: int) -> None:
+    """Refuse what a ranker of the caller's may not return for so many candidates.
+
+    Raises:
+        ValueError: Saying what is wrong with it.
+    """
+    if not isinstance(ranking, Ranking):
+        raise ValueError(f"ranker must return a Ranking, got {type(ranking).__name__}")
+    if len(set(ranking.order)) < len(ranking.order):
+        raise ValueError("ranker: `order` names a row twice")
+    if not set(ranking.order) <= set(range(count)):
+        raise ValueError(f"ranker: `order` must be row numbers from 0 to {count - 1}")
+    scores = np.asarray(ranking.scores)
+    if scores.shape != (count,) or not np.isfinite(scores).all():
+        raise ValueError(f"ranker: `scores` must be {count} finite numbers, one for each row")
 
 
 class Ranker(Protocol):
