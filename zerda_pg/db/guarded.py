@@ -104,6 +104,8 @@ class _Asking:
 
 
 class _AsyncAsking:
+    """The same for asyncio."""
+
     async def execute(
         self, query: Any, params: Any = None, *, prepare: bool | None = None,
         binary: bool | None = None,
