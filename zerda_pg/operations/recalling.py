@@ -147,10 +147,7 @@ def shape_of(
     question = questions[0]
     default = isinstance(ranker, HybridRanker)
     alone = isinstance(ranker, ChannelRanker)
-    if default:
-        compares = any(asks_for_value(asked.text) for asked in questions)
-    else:
-        compares = not alone
+    compares = any(asks_for_value(asked.text) for asked in questions) if default else not alone
     least = 10 if alone else Arms().dense
     size = _size(least, wanted if alone and options.mode == "dense" else 2 * wanted)
     arms = Arms(dense=size, lexical=size, pool=Arms().pool if compares else 0)
